@@ -1,0 +1,110 @@
+//! A decision as data: what was proposed, what limited it, and why.
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::{Quality, Reason};
+use crate::policy::{CallFailure, PolicyId};
+use crate::time::Time;
+
+/// The outcome of one evaluation of one job. Everything in it is for people and machines to read; acting on it is
+/// `plan`'s business.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Decision {
+    pub at: Time,
+    /// Grows by one with each evaluation of the job; fences answers that come late.
+    pub sequence: u64,
+    /// Generation of the spec it was made for.
+    pub generation: u64,
+    /// Who was asked; `None` where no policy was (sizes by hand, mode Off).
+    pub policy: Option<PolicyId>,
+    /// The size aimed at before.
+    pub from: u32,
+    /// What the policy proposed; `None` = hold, or it was not asked, or failed.
+    pub proposed: Option<u32>,
+    /// The size aimed at from now on (in mode Recommend: what it would be).
+    pub target: u32,
+    /// Everything that changed the proposal on its way to `target`, in order.
+    pub limits: Vec<Limit>,
+    /// The policy's reasons.
+    pub reasons: Vec<Reason>,
+    /// What was read.
+    pub signals: Vec<SignalSeen>,
+    /// Fuel burnt by all calls of this evaluation.
+    pub fuel: u64,
+    pub failure: Option<Failure>,
+    /// When the job wants to be looked at again, if before its period.
+    pub next_look: Option<Time>,
+}
+
+/// A signal as it was when the decision was made.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct SignalSeen {
+    pub name: String,
+    pub quality: Quality,
+    pub coverage: f64,
+    pub age_ms: u64,
+    /// Mean over the workers with a sample: value/request where there are requests, else the value.
+    pub mean: Option<f64>,
+    /// Why it is not Ok, for people.
+    pub note: Option<String>,
+}
+
+/// A limiter that changed a proposal.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    pub by: Limiter,
+    pub from: u32,
+    pub to: u32,
+    /// Until when it holds, if that is known.
+    pub until: Option<Time>,
+    pub message: String,
+}
+
+/// The closed set of limiters. The first block has HPA's names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Limiter {
+    /// Below the minimum.
+    TooFewReplicas,
+    /// Above the maximum.
+    TooManyReplicas,
+    /// `behavior.scaleUp` rate, or the legacy cap max(2 x current, 4).
+    ScaleUpLimit,
+    ScaleDownLimit,
+    ScaleUpStabilized,
+    ScaleDownStabilized,
+    /// Rounded to a legal size.
+    LegalSize,
+    /// A required signal is not Ok and its worst (or best) case does not ask for the change.
+    SignalQuality,
+    /// A required signal that is not monotone is not Ok.
+    SignalHold,
+    /// The source of the signals was away less than a window ago.
+    SourceRecovering,
+    /// State was lost or is old: no shrink for one stabilisation window.
+    StateRecovering,
+    /// A resize is in flight.
+    ResizeInFlight,
+    /// The last resize cost more than has passed since.
+    CoolDown,
+    /// The last growth did not get its nodes; it is not repeated before this passes.
+    GrowthRefused,
+    /// The circuit of this policy is open for this job.
+    CircuitOpen,
+    /// Mode Recommend: shown, not applied.
+    RecommendOnly,
+}
+
+/// A policy that did not answer, as kept in a decision.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Failure {
+    pub kind: crate::policy::FailureKind,
+    pub message: String,
+    /// Failures in a row for this job and digest.
+    pub in_a_row: u32,
+}
+
+impl From<(CallFailure, u32)> for Failure {
+    fn from((f, in_a_row): (CallFailure, u32)) -> Self {
+        Failure { kind: f.kind, message: f.message, in_a_row }
+    }
+}

@@ -1,0 +1,18 @@
+//! The pure core: what decides, and nothing of what acts.
+//!
+//! Every function here takes data and `now` and returns data with reasons. There is no clock, no client, no
+//! randomness and no async. The operator, the embedded mode and (later) backtests and simulations call the same
+//! functions, so a test of one is a test of all.
+//!
+//! The way of one decision (see `DESIGN` section 2 in `docs/`):
+//! `view` builds what a policy sees -> the policy proposes -> `guard` limits -> `plan` says what to do.
+
+pub mod contract;
+pub mod decision;
+pub mod job;
+pub mod observe;
+pub mod plan;
+pub mod policy;
+pub mod signals;
+pub mod state;
+pub mod time;

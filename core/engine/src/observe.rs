@@ -1,0 +1,62 @@
+//! What is there: pods (or processes) and nodes, as the adapters saw them.
+
+use serde::{Deserialize, Serialize};
+
+use crate::contract::{Readiness, WorkerPhase, WorkerRequest};
+use crate::time::Time;
+
+/// A worker of a job: a pod, or a process in the embedded mode.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Pod {
+    pub name: String,
+    pub uid: String,
+    /// Index in the job; 0 is the master.
+    pub index: u32,
+    /// Generation of the round it was made for.
+    pub round: u64,
+    /// [`crate::job::TemplateFacts::hash`] it was made from.
+    pub template_hash: String,
+    pub phase: WorkerPhase,
+    /// `status.reason` of the pod (`Evicted`, `NodeLost`, ...), if any.
+    pub reason: Option<String>,
+    pub ready: Readiness,
+    pub created: Time,
+    pub started: Option<Time>,
+    pub ready_changed: Option<Time>,
+    pub node: Option<String>,
+    /// Why the scheduler can't place it, from the `PodScheduled` condition.
+    pub unschedulable: Option<String>,
+    /// Why its container waits (`ImagePullBackOff`, ...).
+    pub waiting: Option<String>,
+    /// When it was asked to go.
+    pub deleting: Option<Time>,
+    /// Container restarts in place, summed.
+    pub restarts: u32,
+    /// Exit code of the training container, once it has ended.
+    pub exit_code: Option<i32>,
+    /// The `DisruptionTarget` condition is set, or it was evicted or preempted: not the job's own fault.
+    pub disrupted: bool,
+    /// Requests, else limits; 0.0 = neither.
+    pub request: WorkerRequest,
+}
+
+/// A node as placement sees it; only what the pre-filter and the policies need.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Node {
+    pub name: String,
+    pub labels: std::collections::BTreeMap<String, String>,
+    pub taints: Vec<Taint>,
+    pub unschedulable: bool,
+    pub ready: bool,
+    pub allocatable: WorkerRequest,
+    /// Sum of the requests of all pods on it (of all owners).
+    pub requested: WorkerRequest,
+}
+
+/// As in core/v1.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Taint {
+    pub key: String,
+    pub value: String,
+    pub effect: String,
+}

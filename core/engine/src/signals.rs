@@ -1,0 +1,61 @@
+//! Measurements on their way from a source (Prometheus, `/proc`, a simulation) to a job's view.
+
+use std::collections::HashMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::time::Time;
+
+/// Names of the built-in signals.
+pub mod builtin {
+    /// CPU used, in cores.
+    pub const CPU: &str = "cpu-utilisation";
+    /// Memory in use (working set), in bytes.
+    pub const MEMORY: &str = "memory-utilisation";
+    /// GPU time used, in whole GPUs' worth (2 GPUs at 50 % are 1.0).
+    pub const GPU: &str = "gpu-utilisation";
+    /// GPU memory in use, in whole GPUs' worth (share of the frame buffer, summed over GPUs).
+    pub const GPU_MEMORY: &str = "gpu-memory-utilisation";
+}
+
+/// What identifies a signal to fetch: jobs that want the same one share the query.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct SignalId {
+    /// A built-in name, or the name of a custom signal.
+    pub name: String,
+    /// PromQL of a custom signal; `None` for a built-in one.
+    pub query: Option<String>,
+    /// `ContainerResource`: only this container counts.
+    pub container: Option<String>,
+    /// Averaging window in seconds.
+    pub window_s: u32,
+}
+
+/// One measurement.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Sample {
+    /// As the source gave it: may be NaN or infinite; the view judges.
+    pub value: f64,
+    pub at: Time,
+}
+
+/// The latest answer of a source for one signal, for all jobs at once.
+#[derive(Clone, Debug, Default)]
+pub struct SignalData {
+    /// namespace -> pod name -> sample, for results that have a `pod` label.
+    pub per_pod: HashMap<String, HashMap<String, Sample>>,
+    /// namespace -> sample, for results without one.
+    pub per_namespace: HashMap<String, Sample>,
+    /// Why there is no answer this time, or why it is partial (the source's warnings), for people.
+    pub trouble: Option<String>,
+    /// Since when the source has answered without a gap; `None` while it does not. After an outage a full window has
+    /// to pass from here before a shrink.
+    pub healthy_since: Option<Time>,
+}
+
+/// All signals of one gathering.
+#[derive(Clone, Debug, Default)]
+pub struct SignalSet {
+    pub at: Time,
+    pub signals: HashMap<SignalId, SignalData>,
+}

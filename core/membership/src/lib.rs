@@ -1,0 +1,10 @@
+//! Groups, rounds and members, and the rules of the next round. Pure: std and serde only.
+//!
+//! A *round* is one fixed membership of a job: a generation, ordered members with ranks, a coordinator and the
+//! environment each member starts with. Whatever changes the members makes a new round with a higher generation.
+
+mod env;
+mod round;
+
+pub use env::{FrameworkKind, RANK_VARIABLES, member_env};
+pub use round::{Member, Round};
