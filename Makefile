@@ -1,0 +1,70 @@
+# Every target does its own set-up; `make help` lists them. What a step needs of the machine is in tools/setup.sh.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+.PHONY: help demo demo-check test e2e bench measure policies check fmt clippy deny docs layout chart generate generate-check clean
+
+CARGO ?= cargo
+export CARGO_TERM_PROGRESS_WHEN ?= never
+
+help: ## this list
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+demo: policies ## train on this machine; the policy grows and shrinks the job and is swapped while it runs
+	@tools/demo.sh
+
+demo-check: policies ## the same without a terminal, with one line for each thing that must happen
+	@tools/demo.sh --check
+
+test: policies ## all unit and integration tests (a real Prometheus among them; no cluster)
+	@tools/setup.sh prometheus
+	$(CARGO) test --workspace --locked
+
+e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
+	@tools/setup.sh prometheus cluster
+	@tests/e2e.sh
+
+bench: policies ## microbenchmarks and the scale run
+	@tools/setup.sh prometheus
+	$(CARGO) bench --locked -p eto-benches
+
+measure: policies ## long measurements on a real control plane (see benches/README.md)
+	@tools/setup.sh prometheus cluster
+	@benches/measure.sh
+
+policies: ## build the policies of policies/ as components into target/policies
+	@tools/setup.sh wasm
+	@tools/build-policies.sh
+
+check: fmt layout clippy deny docs chart generate-check ## everything that is not a test
+
+fmt: ## formatting
+	$(CARGO) fmt --all --check
+
+layout: ## file and function lengths, links between documents
+	@tools/lengths.sh
+	@tools/links.sh
+
+clippy: ## lints; no warning passes
+	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+
+deny: ## licences, sources and forbidden crates of the dependency tree
+	@tools/setup.sh deny
+	@tools/deny.sh
+
+docs: ## the crates' documentation, without a warning
+	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
+
+chart: ## lint the Helm chart
+	@tools/setup.sh helm
+	@tools/chart.sh
+
+generate: ## write the generated files (CRDs, operator.yaml)
+	@tools/setup.sh helm
+	@tools/generate.sh write
+
+generate-check: ## fail if a generated file is not what `make generate` writes
+	@tools/setup.sh helm
+	@tools/generate.sh check
+
+clean: ## remove build output of this checkout (not the shared caches)
+	$(CARGO) clean

@@ -1,0 +1,88 @@
+#!/usr/bin/env bash
+# Gets what a step needs of the machine: setup.sh WHAT...
+#   wasm        a Rust toolchain that can build wasm32-unknown-unknown (policies)
+#   prometheus  Prometheus, from the distribution's packages (signal tests)
+#   cluster     Kubernetes built from its Go modules (end-to-end tests); CLUSTER=--control-plane leaves out real nodes
+#   helm        helm, built from its Go module (chart)
+#   deny        cargo-deny, built from crates.io (dependency checks)
+# What is there already is kept. Packages need root and apt; elsewhere, install what the message names.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+
+apt_get() {
+  local need=() p
+  for p in "$@"; do
+    dpkg-query -W -f='${Status}' "$p" 2>/dev/null | grep -q 'ok installed' || need+=("$p")
+  done
+  [ ${#need[@]} -gt 0 ] || return 0
+  command -v apt-get >/dev/null || die "install ${need[*]} (this machine has no apt)"
+  [ "$(id -u)" = 0 ] || die "install ${need[*]}: sudo apt-get install ${need[*]}"
+  local t=$SECONDS
+  apt-get update -qq
+  DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends "${need[@]}" >/dev/null
+  say "installed ${need[*]} in $((SECONDS - t)) s"
+}
+
+need_go() {
+  local v
+  command -v go >/dev/null || die "Go $GO_NEEDED or newer is needed: https://go.dev/dl, or your distribution's package"
+  v=$(go env GOVERSION)
+  [ "$(printf '%s\n' "go$GO_NEEDED" "$v" | sort -V | head -n 1)" = "go$GO_NEEDED" ] || die "Go $GO_NEEDED or newer is needed; this is $v"
+}
+
+setup_wasm() {
+  local log name
+  log=$(mktemp)
+  name=$("$root/tools/wasm-toolchain.sh" 2>"$log") || { cat "$log" >&2; rm -f "$log"; die "no toolchain for wasm32-unknown-unknown"; }
+  rm -f "$log"
+  say "wasm toolchain: $name"
+}
+
+setup_prometheus() {
+  command -v prometheus >/dev/null || apt_get prometheus
+}
+
+setup_cluster() {
+  need_go
+  command -v kubectl >/dev/null || build_kubectl
+  command -v openssl >/dev/null && command -v ip >/dev/null && command -v curl >/dev/null || apt_get openssl iproute2 curl
+  # shellcheck disable=SC2086
+  "$root/tests/cluster/build.sh" ${CLUSTER:-} >&2
+}
+
+build_kubectl() {
+  local t=$SECONDS
+  mkdir -p "$ETO_CACHE/bin"
+  (cd "$root/tests/cluster/src" && CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o "$ETO_CACHE/bin/kubectl" k8s.io/kubernetes/cmd/kubectl)
+  say "built kubectl in $((SECONDS - t)) s"
+}
+
+setup_helm() {
+  [ "$(helm version --template '{{.Version}}' 2>/dev/null)" != "$HELM_VERSION" ] || return 0
+  [ ! -x "$ETO_CACHE/bin/helm" ] || [ "$(cat "$ETO_CACHE/bin/helm.version" 2>/dev/null)" != "$HELM_VERSION" ] || return 0
+  need_go
+  local t=$SECONDS
+  say "building helm $HELM_VERSION ..."
+  CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOBIN=$ETO_CACHE/bin go install -trimpath -ldflags '-s -w' "helm.sh/helm/v3/cmd/helm@$HELM_VERSION"
+  echo "$HELM_VERSION" >"$ETO_CACHE/bin/helm.version"
+  say "built helm in $((SECONDS - t)) s"
+}
+
+setup_deny() {
+  [ "$(cargo deny --version 2>/dev/null)" != "cargo-deny $DENY_VERSION" ] || return 0
+  local t=$SECONDS
+  say "building cargo-deny $DENY_VERSION ..."
+  # Its run takes a second either way; an unoptimised build takes a fraction of the time.
+  CARGO_TARGET_DIR=$ETO_CACHE/cargo-deny-build CARGO_PROFILE_DEV_DEBUG=0 CARGO_PROFILE_DEV_OPT_LEVEL=0 \
+    cargo install -q --locked --profile dev --root "$ETO_CACHE" "cargo-deny@$DENY_VERSION"
+  rm -rf "$ETO_CACHE/cargo-deny-build"
+  say "built cargo-deny in $((SECONDS - t)) s"
+}
+
+[ $# -gt 0 ] || { sed -n '2,9p' "$0"; exit 2; }
+for what in "$@"; do
+  case $what in
+    wasm | prometheus | cluster | helm | deny) "setup_$what" ;;
+    *) die "unknown: $what" ;;
+  esac
+done
