@@ -48,6 +48,9 @@ pub struct SignalData {
     pub per_namespace: HashMap<String, Sample>,
     /// Why there is no answer this time, or why it is partial (the source's warnings), for people.
     pub trouble: Option<String>,
+    /// namespace -> why the answer can't be used for this namespace alone (several series where one was expected, ...).
+    /// Kept apart, so that one team's mistake is not shown to the others.
+    pub namespace_trouble: HashMap<String, String>,
     /// Since when the source has answered without a gap; `None` while it does not. After an outage a full window has
     /// to pass from here before a shrink.
     pub healthy_since: Option<Time>,
