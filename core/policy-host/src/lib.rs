@@ -1,1 +1,1 @@
-
+//! The host of WebAssembly policies.
