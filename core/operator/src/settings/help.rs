@@ -1,0 +1,63 @@
+//! One sentence for each setting: the text of `--help`.
+
+const TEXT: &[(&str, &str)] = &[
+    ("kubernetes.namespace", "Namespace to serve; empty = all"),
+    (
+        "kubernetes.watch-all-pods",
+        "Watch the pods of all owners, so that placement knows what is free on each node; false = only pods of ElasticJobs",
+    ),
+    ("kubernetes.request-timeout", "A request to the API server that takes longer is given up and tried again"),
+    ("evaluation.period", "How often each job is sized; 1s at least"),
+    ("evaluation.threads", "Threads that run policies; 0 = one per core"),
+    ("evaluation.checkpoint-period", "How often a policy's changed state is saved when nothing else is written"),
+    ("reconcile.status-writers", "Jobs whose status is written at the same time"),
+    ("reconcile.pod-writers", "Pods created or deleted at the same time"),
+    ("reconcile.status-delay", "How long counters in status may lag behind, so that several changes cost one write"),
+    ("reconcile.events-per-second", "Events written a second at most; the rest wait, and repeats are merged"),
+    ("prometheus.url", "Prometheus (or what speaks its API); empty = no signals, jobs hold their size"),
+    ("prometheus.timeout", "Deadline of one query"),
+    ("prometheus.concurrency", "Queries at the same time"),
+    ("prometheus.window", "Averaging window of the built-in signals"),
+    ("prometheus.bearer-token-file", "File with a bearer token, read again when it changes"),
+    ("prometheus.username", "User of basic authentication"),
+    ("prometheus.password-file", "File with the password of basic authentication"),
+    ("prometheus.ca-file", "Certificate authorities (PEM) to trust instead of the system's"),
+    ("prometheus.cert-file", "Client certificate (PEM)"),
+    ("prometheus.key-file", "Key of the client certificate (PEM)"),
+    ("policies.builtin-dir", "Directory of the policies that come with the product"),
+    ("policies.dir", "Directory of your own policies, watched; a policy of the same name wins over a built-in one"),
+    ("policies.cache-dir", "Private directory for compiled policies; empty = compile at each start"),
+    ("placement.zone-label", "Node label that names the zone"),
+    ("placement.rack-label", "Node label that names the rack"),
+    ("placement.required-deadline", "A required node that does not take its worker for this long is let go of"),
+    ("leader.enabled", "Elect a leader by Lease; false only where a single replica runs"),
+    ("leader.name", "Name of the Lease"),
+    ("leader.namespace", "Namespace of the Lease; empty = the operator's own"),
+    ("leader.identity", "Name of this replica; empty = host name and a random part"),
+    ("leader.duration", "A leader silent for this long is replaced"),
+    ("leader.renew-deadline", "A leader that could not renew for this long stops acting; below duration"),
+    ("leader.retry-period", "How often the Lease is renewed or tried for"),
+    ("server.address", "Address of /healthz, /readyz and /metrics"),
+    ("server.per-job-metrics", "Export series per job (their number grows with the jobs)"),
+    ("decision-log.path", "File of the decision log (JSON lines); empty = none"),
+    ("decision-log.max-mebibytes", "Size at which the decision log is rotated"),
+    ("decision-log.files", "Rotated decision logs to keep"),
+    ("log.format", "json or text"),
+    ("log.level", "error, warn, info, debug, trace, or a filter such as info,eto_operator=debug"),
+];
+
+pub(super) fn of(path: &str) -> Option<&'static str> {
+    TEXT.iter().find(|(p, _)| *p == path).map(|(_, t)| *t)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn each_setting_has_its_sentence_and_each_sentence_its_setting() {
+        let keys: BTreeSet<String> = super::super::keys::keys().iter().map(super::super::keys::Key::path).collect();
+        let texts: BTreeSet<String> = super::TEXT.iter().map(|(p, _)| (*p).to_owned()).collect();
+        assert_eq!(keys, texts);
+    }
+}

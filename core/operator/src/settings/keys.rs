@@ -1,0 +1,64 @@
+//! The set of settings, read off the defaults.
+
+use toml::{Table, Value};
+
+use super::Settings;
+
+/// One setting.
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub section: String,
+    pub name: String,
+    pub default: Value,
+}
+
+impl Key {
+    /// `prometheus.url`
+    pub(super) fn path(&self) -> String {
+        format!("{}.{}", self.section, self.name)
+    }
+
+    /// `prometheus-url`, the flag without its dashes.
+    pub(super) fn flag(&self) -> String {
+        format!("{}-{}", self.section, self.name)
+    }
+
+    /// `ETO_PROMETHEUS_URL`
+    pub(super) fn variable(&self) -> String {
+        format!("ETO_{}", self.flag().replace('-', "_").to_uppercase())
+    }
+
+    /// A value from text (environment, flag), of the type of the default.
+    pub(super) fn parse(&self, text: &str) -> Result<Value, String> {
+        match self.default {
+            Value::Boolean(_) => match text {
+                "true" | "1" | "yes" | "on" => Ok(Value::Boolean(true)),
+                "false" | "0" | "no" | "off" => Ok(Value::Boolean(false)),
+                _ => Err("expected true or false".into()),
+            },
+            Value::Integer(_) => text.parse().map(Value::Integer).map_err(|_| "expected a whole number".into()),
+            _ => Ok(Value::String(text.to_owned())),
+        }
+    }
+}
+
+/// All settings, in the order of the help.
+pub(super) fn keys() -> Vec<Key> {
+    let defaults = Table::try_from(Settings::default()).unwrap_or_default();
+    let mut keys = Vec::new();
+    for (section, table) in defaults {
+        if let Value::Table(table) = table {
+            keys.extend(table.into_iter().map(|(name, default)| Key { section: section.clone(), name, default }));
+        }
+    }
+    keys
+}
+
+/// The candidate most like `word`, if any is like it at all.
+pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {
+    candidates
+        .map(|c| (strsim::normalized_damerau_levenshtein(word, c), c))
+        .filter(|(score, _)| *score > 0.6)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, c)| c.to_owned())
+}

@@ -1,0 +1,275 @@
+//! File, environment and flags become one [`Settings`].
+
+use std::collections::BTreeMap;
+
+use clap::{Arg, ArgAction, ArgMatches, Command};
+use toml::de::{DeTable, DeValue};
+use toml::{Spanned, Table, Value};
+
+use super::keys::{Key, keys, nearest};
+use super::{Place, Settings, SettingsError, help};
+
+/// What was read, before it is understood. Adapters fill it; the rest is pure.
+#[derive(Clone, Debug, Default)]
+pub struct Source {
+    /// Path and text of the settings file, if there is one.
+    pub file: Option<(String, String)>,
+    /// The environment; variables that do not begin with `ETO_` are passed over.
+    pub environment: Vec<(String, String)>,
+}
+
+/// Variables of the operator that are no settings.
+const OTHER_VARIABLES: &[&str] = &["ETO_CONFIG"];
+
+/// The command line: a flag for every setting, and a few of its own.
+pub fn command() -> Command {
+    let mut command = Command::new("elastic-training-operator")
+        .version(env!("CARGO_PKG_VERSION"))
+        .about("Sizes and places elastic training jobs on Kubernetes, by WebAssembly policies")
+        .arg(
+            Arg::new("config")
+                .long("config")
+                .env("ETO_CONFIG")
+                .value_name("FILE")
+                .help("Settings file (TOML)"),
+        )
+        .arg(
+            Arg::new("print-settings")
+                .long("print-settings")
+                .action(ArgAction::SetTrue)
+                .help("Print the resolved settings, secrets hidden, and end"),
+        );
+    for key in keys() {
+        let text = help::of(&key.path()).unwrap_or_default();
+        let default = match &key.default {
+            Value::String(s) if s.is_empty() => String::new(),
+            Value::String(s) => format!(" [default: {s}]"),
+            other => format!(" [default: {other}]"),
+        };
+        command = command.arg(
+            Arg::new(key.path())
+                .long(key.flag())
+                .value_name("VALUE")
+                .help(format!("{text} [{}]{default}", key.variable()))
+                .help_heading(key.section.clone()),
+        );
+    }
+    command
+}
+
+/// Resolves the settings: defaults, then the file, then the environment, then flags.
+pub fn resolve(source: &Source, flags: &ArgMatches) -> Result<Settings, SettingsError> {
+    let keys = keys();
+    // Where each value came from, so that an error found late still says where to look.
+    let mut places: BTreeMap<String, Place> = BTreeMap::new();
+    let mut table = Table::new();
+    if let Some((path, text)) = &source.file {
+        read_file(path, text, &keys, &mut table, &mut places)?;
+    }
+    for (name, text) in &source.environment {
+        if let Some(key) = variable(name, &keys)? {
+            put(key, text, Place::Environment(name.clone()), &mut table, &mut places)?;
+        }
+    }
+    for key in &keys {
+        if let Some(text) = flags.get_one::<String>(&key.path()) {
+            put(key, text, Place::Flag(format!("--{}", key.flag())), &mut table, &mut places)?;
+        }
+    }
+    // One value at a time first: a wrong one is then named with its place.
+    for key in &keys {
+        let Some(value) = table.get(&key.section).and_then(|s| s.get(&key.name)) else { continue };
+        let alone = Table::from_iter([(
+            key.section.clone(),
+            Value::Table(Table::from_iter([(key.name.clone(), value.clone())])),
+        )]);
+        if let Err(e) = Settings::deserialize_table(alone) {
+            let place = places.get(&key.path()).cloned().unwrap_or(Place::Resolved);
+            return Err(SettingsError::BadValue { place, key: key.path(), value: value.to_string(), message: e });
+        }
+    }
+    let settings = Settings::deserialize_table(table).map_err(SettingsError::Inconsistent)?;
+    settings.check()?;
+    Ok(settings)
+}
+
+impl Settings {
+    fn deserialize_table(table: Table) -> Result<Settings, String> {
+        table.try_into().map_err(|e: toml::de::Error| e.message().to_owned())
+    }
+}
+
+fn put(
+    key: &Key,
+    text: &str,
+    place: Place,
+    table: &mut Table,
+    places: &mut BTreeMap<String, Place>,
+) -> Result<(), SettingsError> {
+    let value = key.parse(text).map_err(|message| SettingsError::BadValue {
+        place: place.clone(),
+        key: key.path(),
+        value: format!("`{text}`"),
+        message,
+    })?;
+    insert(table, &key.section, &key.name, value);
+    places.insert(key.path(), place);
+    Ok(())
+}
+
+fn insert(table: &mut Table, section: &str, name: &str, value: Value) {
+    let section = table.entry(section).or_insert_with(|| Value::Table(Table::new()));
+    if let Value::Table(section) = section {
+        section.insert(name.to_owned(), value);
+    }
+}
+
+/// The setting a variable stands for; `None` if it is none of ours.
+fn variable<'k>(name: &str, keys: &'k [Key]) -> Result<Option<&'k Key>, SettingsError> {
+    if !name.starts_with("ETO_") || OTHER_VARIABLES.contains(&name) || is_service_link(name) {
+        return Ok(None);
+    }
+    if let Some(key) = keys.iter().find(|k| k.variable() == name) {
+        return Ok(Some(key));
+    }
+    let names: Vec<String> = keys.iter().map(Key::variable).collect();
+    Err(SettingsError::UnknownKey {
+        place: Place::Environment(name.to_owned()),
+        key: name.to_owned(),
+        near: nearest(name, names.iter().map(String::as_str)),
+    })
+}
+
+/// Kubernetes sets variables for every Service of the namespace; one called `eto-...` must not stop the operator.
+fn is_service_link(name: &str) -> bool {
+    name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT") || name.contains("_PORT_") || name.ends_with("_PORT")
+}
+
+fn read_file(
+    path: &str,
+    text: &str,
+    keys: &[Key],
+    table: &mut Table,
+    places: &mut BTreeMap<String, Place>,
+) -> Result<(), SettingsError> {
+    let at = |offset: usize| Place::File {
+        path: path.to_owned(),
+        line: text.as_bytes().iter().take(offset).filter(|b| **b == b'\n').count() + 1,
+    };
+    let syntax = |e: toml::de::Error| SettingsError::Syntax {
+        place: at(e.span().map_or(0, |s| s.start)),
+        message: e.message().to_owned(),
+    };
+    let spans: Spanned<DeTable<'_>> = DeTable::parse(text).map_err(syntax)?;
+    let values: Table = toml::from_str(text).map_err(syntax)?;
+    for (section, content) in spans.get_ref() {
+        let name: &str = section.get_ref();
+        let unknown = |key: String, offset: usize| {
+            let paths: Vec<String> = keys.iter().map(Key::path).collect();
+            let sections = keys.iter().map(|k| k.section.as_str());
+            let near = nearest(&key, paths.iter().map(String::as_str).chain(sections));
+            SettingsError::UnknownKey { place: at(offset), key, near }
+        };
+        if !keys.iter().any(|k| k.section == name) {
+            return Err(unknown(name.to_owned(), section.span().start));
+        }
+        let DeValue::Table(entries) = content.get_ref() else {
+            return Err(SettingsError::BadValue {
+                place: at(section.span().start),
+                key: name.to_owned(),
+                value: values.get(name).map(ToString::to_string).unwrap_or_default(),
+                message: format!("expected a section; write [{name}] and the settings below it"),
+            });
+        };
+        for entry in entries.keys() {
+            let setting: &str = entry.get_ref();
+            let Some(key) = keys.iter().find(|k| k.section == name && k.name == setting) else {
+                return Err(unknown(format!("{name}.{setting}"), entry.span().start));
+            };
+            if let Some(value) = values.get(name).and_then(|s| s.get(setting)) {
+                insert(table, &key.section, &key.name, value.clone());
+                places.insert(key.path(), at(entry.span().start));
+            }
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    fn resolved(file: &str, environment: &[(&str, &str)], flags: &[&str]) -> Result<Settings, SettingsError> {
+        let source = Source {
+            file: Some(("settings.toml".into(), file.into())),
+            environment: environment.iter().map(|(k, v)| ((*k).into(), (*v).into())).collect(),
+        };
+        let flags = command().get_matches_from(std::iter::once("operator").chain(flags.iter().copied()));
+        resolve(&source, &flags)
+    }
+
+    #[test]
+    fn flags_win_over_environment_over_file() {
+        let file = "[evaluation]\nperiod = \"10s\"\nthreads = 3\n[prometheus]\nurl = \"http://file\"\ntimeout = \"3s\"\n";
+        let environment = [("ETO_EVALUATION_PERIOD", "5s"), ("ETO_PROMETHEUS_URL", "http://env"), ("HOME", "/")];
+        let got = resolved(file, &environment, &["--evaluation-period", "2s"]).unwrap();
+        assert_eq!(got.evaluation.period.to_string(), "2s");
+        assert_eq!(got.evaluation.threads, 3);
+        assert_eq!(got.prometheus.url, "http://env");
+        assert_eq!(got.prometheus.timeout.to_string(), "3s");
+    }
+
+    #[test]
+    fn a_wrong_key_names_its_place_and_the_nearest_right_one() {
+        let said = |file: &str, env: &[(&str, &str)]| resolved(file, env, &[]).unwrap_err().to_string();
+        assert_eq!(
+            said("[prometheus]\ntimeout = \"3s\"\nulr = \"x\"\n", &[]),
+            "settings.toml, line 3: there is no setting `prometheus.ulr`; did you mean `prometheus.url`?"
+        );
+        assert_eq!(
+            said("[promethius]\n", &[]),
+            "settings.toml, line 1: there is no setting `promethius`; did you mean `prometheus`?"
+        );
+        assert_eq!(
+            said("", &[("ETO_PROMETHEUS_ULR", "x")]),
+            "environment variable ETO_PROMETHEUS_ULR: there is no setting `ETO_PROMETHEUS_ULR`; did you mean `ETO_PROMETHEUS_URL`?"
+        );
+        assert!(said("[log]\nqwertz = 1\n", &[]).contains("`--print-settings` lists all of them"));
+    }
+
+    #[test]
+    fn a_wrong_value_names_its_place() {
+        let said = |file: &str, env: &[(&str, &str)]| resolved(file, env, &[]).unwrap_err().to_string();
+        let text = said("[evaluation]\nperiod = \"soon\"\n", &[]);
+        assert!(text.starts_with("settings.toml, line 2: `evaluation.period` = \"soon\": not a duration"), "{text}");
+        let text = said("", &[("ETO_LEADER_ENABLED", "perhaps")]);
+        assert!(text.starts_with("environment variable ETO_LEADER_ENABLED: `leader.enabled` = `perhaps`"), "{text}");
+        let text = said("[evaluation\n", &[]);
+        assert!(text.starts_with("settings.toml, line 1: this is not TOML"), "{text}");
+        let text = said("log = 3\n", &[]);
+        assert!(text.contains("write [log] and the settings below it"), "{text}");
+    }
+
+    #[test]
+    fn settings_that_do_not_fit_together_are_refused() {
+        let said = |file: &str| resolved(file, &[], &[]).unwrap_err().to_string();
+        assert!(said("[evaluation]\nperiod = \"500ms\"\n").contains("1s"));
+        assert!(said("[leader]\nduration = \"5s\"\n").contains("two replicas could act at once"));
+        assert!(said("[prometheus]\ncert-file = \"c.pem\"\n").contains("key-file"));
+    }
+
+    #[test]
+    fn services_named_like_us_are_no_settings() {
+        let links = [("ETO_METRICS_SERVICE_HOST", "10.0.0.1"), ("ETO_METRICS_PORT_8080_TCP_ADDR", "10.0.0.1")];
+        assert_eq!(resolved("", &links, &[]).unwrap(), Settings::default());
+    }
+
+    #[test]
+    fn shown_settings_resolve_to_themselves_and_hide_secrets() {
+        let settings = resolved("[prometheus]\nurl = \"http://me:secret@host/p@th\"\n", &[], &[]).unwrap();
+        let shown = settings.shown();
+        assert!(shown.contains("http://***@host/p@th") && !shown.contains("secret"), "{shown}");
+        assert_eq!(resolved(&Settings::default().shown(), &[], &[]).unwrap(), Settings::default());
+    }
+}
