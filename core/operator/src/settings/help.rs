@@ -56,7 +56,7 @@ mod tests {
 
     #[test]
     fn each_setting_has_its_sentence_and_each_sentence_its_setting() {
-        let keys: BTreeSet<String> = super::super::keys::keys().iter().map(super::super::keys::Key::path).collect();
+        let keys: BTreeSet<String> = super::super::keys::KEYS.iter().map(|k| k.path.clone()).collect();
         let texts: BTreeSet<String> = super::TEXT.iter().map(|(p, _)| (*p).to_owned()).collect();
         assert_eq!(keys, texts);
     }

@@ -1,5 +1,7 @@
 //! The set of settings, read off the defaults.
 
+use std::sync::LazyLock;
+
 use toml::{Table, Value};
 
 use super::Settings;
@@ -9,23 +11,30 @@ use super::Settings;
 pub(super) struct Key {
     pub section: String,
     pub name: String,
+    /// `prometheus.url`
+    pub path: String,
+    /// `prometheus-url`, the flag without its dashes.
+    pub flag: String,
+    /// `ETO_PROMETHEUS_URL`
+    pub variable: String,
+    /// The text of `--help`.
+    pub help: String,
     pub default: Value,
 }
 
 impl Key {
-    /// `prometheus.url`
-    pub(super) fn path(&self) -> String {
-        format!("{}.{}", self.section, self.name)
-    }
-
-    /// `prometheus-url`, the flag without its dashes.
-    pub(super) fn flag(&self) -> String {
-        format!("{}-{}", self.section, self.name)
-    }
-
-    /// `ETO_PROMETHEUS_URL`
-    pub(super) fn variable(&self) -> String {
-        format!("ETO_{}", self.flag().replace('-', "_").to_uppercase())
+    fn new(section: &str, name: String, default: Value) -> Self {
+        let path = format!("{section}.{name}");
+        let flag = format!("{section}-{name}");
+        let variable = format!("ETO_{}", flag.replace('-', "_").to_uppercase());
+        let text = super::help::of(&path).unwrap_or_default();
+        let value = match &default {
+            Value::String(s) if s.is_empty() => String::new(),
+            Value::String(s) => format!(" [default: {s}]"),
+            other => format!(" [default: {other}]"),
+        };
+        let help = format!("{text} [{variable}]{value}");
+        Key { section: section.to_owned(), name, path, flag, variable, help, default }
     }
 
     /// A value from text (environment, flag), of the type of the default.
@@ -43,16 +52,16 @@ impl Key {
 }
 
 /// All settings, in the order of the help.
-pub(super) fn keys() -> Vec<Key> {
+pub(super) static KEYS: LazyLock<Vec<Key>> = LazyLock::new(|| {
     let defaults = Table::try_from(Settings::default()).unwrap_or_default();
     let mut keys = Vec::new();
     for (section, table) in defaults {
         if let Value::Table(table) = table {
-            keys.extend(table.into_iter().map(|(name, default)| Key { section: section.clone(), name, default }));
+            keys.extend(table.into_iter().map(|(name, default)| Key::new(&section, name, default)));
         }
     }
     keys
-}
+});
 
 /// The candidate most like `word`, if any is like it at all.
 pub(super) fn nearest<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<String> {

@@ -6,8 +6,8 @@ use clap::{Arg, ArgAction, ArgMatches, Command};
 use toml::de::{DeTable, DeValue};
 use toml::{Spanned, Table, Value};
 
-use super::keys::{Key, keys, nearest};
-use super::{Place, Settings, SettingsError, help};
+use super::keys::{KEYS, Key, nearest};
+use super::{Place, Settings, SettingsError};
 
 /// What was read, before it is understood. Adapters fill it; the rest is pure.
 #[derive(Clone, Debug, Default)]
@@ -39,19 +39,13 @@ pub fn command() -> Command {
                 .action(ArgAction::SetTrue)
                 .help("Print the resolved settings, secrets hidden, and end"),
         );
-    for key in keys() {
-        let text = help::of(&key.path()).unwrap_or_default();
-        let default = match &key.default {
-            Value::String(s) if s.is_empty() => String::new(),
-            Value::String(s) => format!(" [default: {s}]"),
-            other => format!(" [default: {other}]"),
-        };
+    for key in KEYS.iter() {
         command = command.arg(
-            Arg::new(key.path())
-                .long(key.flag())
+            Arg::new(key.path.as_str())
+                .long(key.flag.as_str())
                 .value_name("VALUE")
-                .help(format!("{text} [{}]{default}", key.variable()))
-                .help_heading(key.section.clone()),
+                .help(key.help.as_str())
+                .help_heading(key.section.as_str()),
         );
     }
     command
@@ -59,33 +53,33 @@ pub fn command() -> Command {
 
 /// Resolves the settings: defaults, then the file, then the environment, then flags.
 pub fn resolve(source: &Source, flags: &ArgMatches) -> Result<Settings, SettingsError> {
-    let keys = keys();
+    let keys = &*KEYS;
     // Where each value came from, so that an error found late still says where to look.
     let mut places: BTreeMap<String, Place> = BTreeMap::new();
     let mut table = Table::new();
     if let Some((path, text)) = &source.file {
-        read_file(path, text, &keys, &mut table, &mut places)?;
+        read_file(path, text, keys, &mut table, &mut places)?;
     }
     for (name, text) in &source.environment {
-        if let Some(key) = variable(name, &keys)? {
+        if let Some(key) = variable(name, keys)? {
             put(key, text, Place::Environment(name.clone()), &mut table, &mut places)?;
         }
     }
-    for key in &keys {
-        if let Some(text) = flags.get_one::<String>(&key.path()) {
-            put(key, text, Place::Flag(format!("--{}", key.flag())), &mut table, &mut places)?;
+    for key in keys {
+        if let Some(text) = flags.get_one::<String>(&key.path) {
+            put(key, text, Place::Flag(format!("--{}", key.flag)), &mut table, &mut places)?;
         }
     }
     // One value at a time first: a wrong one is then named with its place.
-    for key in &keys {
+    for key in keys {
         let Some(value) = table.get(&key.section).and_then(|s| s.get(&key.name)) else { continue };
         let alone = Table::from_iter([(
             key.section.clone(),
             Value::Table(Table::from_iter([(key.name.clone(), value.clone())])),
         )]);
         if let Err(e) = Settings::deserialize_table(alone) {
-            let place = places.get(&key.path()).cloned().unwrap_or(Place::Resolved);
-            return Err(SettingsError::BadValue { place, key: key.path(), value: value.to_string(), message: e });
+            let place = places.get(&key.path).cloned().unwrap_or(Place::Resolved);
+            return Err(SettingsError::BadValue { place, key: key.path.clone(), value: value.to_string(), message: e });
         }
     }
     let settings = Settings::deserialize_table(table).map_err(SettingsError::Inconsistent)?;
@@ -108,12 +102,12 @@ fn put(
 ) -> Result<(), SettingsError> {
     let value = key.parse(text).map_err(|message| SettingsError::BadValue {
         place: place.clone(),
-        key: key.path(),
+        key: key.path.clone(),
         value: format!("`{text}`"),
         message,
     })?;
     insert(table, &key.section, &key.name, value);
-    places.insert(key.path(), place);
+    places.insert(key.path.clone(), place);
     Ok(())
 }
 
@@ -129,14 +123,13 @@ fn variable<'k>(name: &str, keys: &'k [Key]) -> Result<Option<&'k Key>, Settings
     if !name.starts_with("ETO_") || OTHER_VARIABLES.contains(&name) || is_service_link(name) {
         return Ok(None);
     }
-    if let Some(key) = keys.iter().find(|k| k.variable() == name) {
+    if let Some(key) = keys.iter().find(|k| k.variable == name) {
         return Ok(Some(key));
     }
-    let names: Vec<String> = keys.iter().map(Key::variable).collect();
-    Err(SettingsError::UnknownKey {
+        Err(SettingsError::UnknownKey {
         place: Place::Environment(name.to_owned()),
         key: name.to_owned(),
-        near: nearest(name, names.iter().map(String::as_str)),
+        near: nearest(name, keys.iter().map(|k| k.variable.as_str())),
     })
 }
 
@@ -165,9 +158,8 @@ fn read_file(
     for (section, content) in spans.get_ref() {
         let name: &str = section.get_ref();
         let unknown = |key: String, offset: usize| {
-            let paths: Vec<String> = keys.iter().map(Key::path).collect();
             let sections = keys.iter().map(|k| k.section.as_str());
-            let near = nearest(&key, paths.iter().map(String::as_str).chain(sections));
+            let near = nearest(&key, keys.iter().map(|k| k.path.as_str()).chain(sections));
             SettingsError::UnknownKey { place: at(offset), key, near }
         };
         if !keys.iter().any(|k| k.section == name) {
@@ -188,7 +180,7 @@ fn read_file(
             };
             if let Some(value) = values.get(name).and_then(|s| s.get(setting)) {
                 insert(table, &key.section, &key.name, value.clone());
-                places.insert(key.path(), at(entry.span().start));
+                places.insert(key.path.clone(), at(entry.span().start));
             }
         }
     }
