@@ -30,3 +30,22 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
 {{- end -}}
 {{- end }}
+
+{{/*
+The settings file: the chart's own paths, then `settings` over them.
+Helm reads every number as a float; whole ones are written as integers again.
+*/}}
+{{- define "eto.settings" -}}
+{{- $own := dict
+    "policies" (dict "cache-dir" "/var/cache/elastic-training/policies")
+    "server" (dict "address" (printf "0.0.0.0:%d" (int .Values.metrics.port))) }}
+{{- if .Values.decisionLog.enabled }}
+{{- $_ := set $own "decision-log" (dict "path" "/var/log/elastic-training/decisions.jsonl") }}
+{{- end }}
+{{- if or .Values.policies.configMap .Values.policies.volume }}
+{{- $_ := set $own.policies "dir" "/etc/elastic-training/policies" }}
+{{- end }}
+{{- $toml := toToml (mergeOverwrite $own (deepCopy .Values.settings)) }}
+{{- $toml = regexReplaceAll "(?m)(= -?[0-9]+)\\.0$" $toml "${1}" }}
+{{- regexReplaceAll "\\n\\s*" $toml "\n" | trim }}
+{{- end }}

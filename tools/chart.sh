@@ -1,0 +1,43 @@
+#!/usr/bin/env bash
+# Lints the Helm chart, renders it in its main variants, and sees that its schema refuses what it must.
+set -euo pipefail
+. "$(dirname "$0")/env.sh"
+cd "$root"
+
+chart=deploy/chart/elastic-training-operator
+version=$(sed -n '/^\[workspace.package\]/,/^\[/ s/^version = "\(.*\)"/\1/p' Cargo.toml)
+grep -qx "version: $version" $chart/Chart.yaml && grep -qx "appVersion: $version" $chart/Chart.yaml ||
+  die "Chart.yaml: version and appVersion must be the workspace's, $version"
+
+helm lint --strict --quiet $chart
+n=0
+render() { helm template t $chart --kube-version 1.35.0 --namespace elastic-system "$@"; }
+# has TEXT VALUES...: the rendering with these values has a line that matches TEXT.
+has() {
+  local text=$1 out
+  shift
+  out=$(render "$@") || die "does not render with: $*"
+  grep -qE -- "$text" <<<"$out" || die "no line matches '$text' with: $*"
+  n=$((n + 1))
+}
+refused() {
+  ! render "$@" >/dev/null 2>&1 || die "must be refused: $*"
+  n=$((n + 1))
+}
+
+has '^  replicas: 2$'
+has 'kind: PodDisruptionBudget'
+has 'url = "http://p:9090"' --set settings.prometheus.url=http://p:9090
+has '^ *files = 7$' --set settings.decision-log.files=7
+has 'kind: ServiceMonitor' --set metrics.serviceMonitor.enabled=true
+has 'claimName: mine' --set policies.volume.persistentVolumeClaim.claimName=mine
+has 'image: .*@sha256:' --set image.digest=sha256:"$(printf 'a%.0s' {1..64})"
+has 'serviceAccountName: mine' --set serviceAccount.create=false --set serviceAccount.name=mine
+has 'kind: Namespace' --set createNamespace=true
+refused --set replica=3
+refused --set metrics.port=80
+refused --set image.digest=sha256:1
+refused --set serviceAccount.create=false
+refused --kube-version 1.20.0
+if render --set replicas=1 | grep -q 'kind: PodDisruptionBudget'; then die "a single replica must have no PodDisruptionBudget"; fi
+echo "chart: lint and $((n + 1)) renderings as they must be"
