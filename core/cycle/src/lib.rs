@@ -1,0 +1,16 @@
+//! The short shell around the pure engine, the same for every adapter.
+//!
+//! The engine takes data and gives data. The operator (Kubernetes) and the embedded mode (processes) both have to turn
+//! an `ElasticJob` into the engine's [`JobSpec`](eto_engine::job::JobSpec), ask the policy of a registry snapshot,
+//! record the decision, and keep the state in `status`. That glue is here, once; `docs/decisions/0002-cycle-crate.md`
+//! says why.
+
+pub mod pod;
+mod problems;
+pub mod quantity;
+pub mod resources;
+pub mod service;
+pub mod spec;
+pub mod template;
+
+pub use problems::{SpecProblem, SpecProblems};

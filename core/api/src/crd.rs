@@ -1,0 +1,110 @@
+//! The CustomResourceDefinition, with the rules that the API server checks.
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, ValidationRule};
+use kube::CustomResourceExt;
+use serde_json::{Value, json};
+
+use crate::ElasticJob;
+
+/// Longest name of a job: host names of its pods, `<job>-worker-<index>`, have at most 63 characters and an index up
+/// to five digits.
+pub const MAX_NAME: usize = 50;
+
+/// The CRD of `ElasticJob` as `deploy/crds.yaml` carries it.
+pub fn crd() -> CustomResourceDefinition {
+    let mut crd = ElasticJob::crd();
+    for version in &mut crd.spec.versions {
+        if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
+            schema.x_kubernetes_validations = Some(root_rules());
+        }
+    }
+    crd
+}
+
+fn root_rules() -> Vec<ValidationRule> {
+    vec![
+        ValidationRule {
+            rule: format!("size(self.metadata.name) <= {MAX_NAME}"),
+            message: Some(format!(
+                "metadata.name must have at most {MAX_NAME} characters: pods get the host name <name>-worker-<index>, \
+                 which is limited to 63"
+            )),
+            ..ValidationRule::default()
+        },
+        ValidationRule {
+            rule: "self.metadata.name.matches('^[a-z]([-a-z0-9]*[a-z0-9])?$')".to_string(),
+            message: Some(
+                "metadata.name must begin with a letter and hold lower-case letters, digits and '-' only: the job's \
+                 service and host names are made from it"
+                    .to_string(),
+            ),
+            ..ValidationRule::default()
+        },
+    ]
+}
+
+fn rule(rule: &str, message: &str) -> Value {
+    json!({ "rule": rule, "message": message })
+}
+
+/// Rules on `spec`. `replicas` has a default, so it is always there when they run.
+pub(crate) fn spec_rules() -> Value {
+    json!([
+        rule("!has(self.replicas) || self.replicas >= 1", "replicas must be at least 1; to stop a job set suspend: true"),
+        rule(
+            "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            "minReplicas must not be above maxReplicas"
+        ),
+        rule(
+            "!has(self.minReplicas) || !has(self.replicas) || self.replicas >= self.minReplicas",
+            "replicas must not be below minReplicas"
+        ),
+        rule(
+            "!has(self.maxReplicas) || !has(self.replicas) || self.replicas <= self.maxReplicas",
+            "replicas must not be above maxReplicas"
+        ),
+        rule(
+            "!has(self.scalingPolicy) || !has(self.scalingPolicy.minReplicas) || !has(self.replicas) || \
+             self.replicas >= self.scalingPolicy.minReplicas",
+            "replicas must not be below scalingPolicy.minReplicas"
+        ),
+        rule(
+            "!has(self.scalingPolicy) || !has(self.scalingPolicy.maxReplicas) || !has(self.replicas) || \
+             self.replicas <= self.scalingPolicy.maxReplicas",
+            "replicas must not be above scalingPolicy.maxReplicas"
+        ),
+        rule(
+            "has(self.frameworkType) == has(oldSelf.frameworkType) && \
+             (!has(self.frameworkType) || self.frameworkType == oldSelf.frameworkType)",
+            "frameworkType can't be changed; make a new job"
+        ),
+    ])
+}
+
+/// Rules on `spec.scalingPolicy`.
+pub(crate) fn scaling_rules() -> Value {
+    json!([
+        rule(
+            "has(self.module) || (has(self.metrics) && size(self.metrics) > 0) || \
+             (has(self.mode) && self.mode == 'Off')",
+            "scalingPolicy needs a module or at least one entry of metrics"
+        ),
+        rule(
+            "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
+            "scalingPolicy.minReplicas must not be above scalingPolicy.maxReplicas"
+        ),
+        rule(
+            "!has(self.failurePolicy) || self.failurePolicy != 'BuiltIn' || \
+             (has(self.metrics) && size(self.metrics) > 0)",
+            "failurePolicy BuiltIn needs metrics: the built-in policy decides by them"
+        ),
+    ])
+}
+
+/// Rules on `spec.replicaSizes`.
+pub(crate) fn sizes_rules() -> Value {
+    json!([rule(
+        "has(self.list) != has(self.multipleOf)",
+        "replicaSizes needs exactly one of list and multipleOf"
+    )])
+}

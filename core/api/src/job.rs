@@ -1,0 +1,244 @@
+//! `ElasticJob`: what a training user writes.
+
+use kube::CustomResource;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use crate::scaling::{PlacementPolicy, ScalingPolicy};
+use crate::schema;
+use crate::status::ElasticJobStatus;
+
+/// What an elastic training job is to be.
+///
+/// Numbers are `i64` so that any value decodes; their ranges are in the schema and are checked again when the job is
+/// read.
+#[derive(CustomResource, Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[kube(
+    group = "elastic.ai",
+    version = "v1alpha1",
+    kind = "ElasticJob",
+    plural = "elasticjobs",
+    shortname = "ej",
+    category = "all",
+    namespaced,
+    status = "ElasticJobStatus",
+    derive = "PartialEq",
+    derive = "Default",
+    doc = "A distributed training job whose number of workers can change while it runs.",
+    scale(
+        spec_replicas_path = ".spec.replicas",
+        status_replicas_path = ".status.replicas",
+        label_selector_path = ".status.selector"
+    ),
+    printcolumn(name = "Phase", type_ = "string", json_path = ".status.phase"),
+    printcolumn(name = "Desired", type_ = "integer", json_path = ".status.targetReplicas"),
+    printcolumn(name = "Ready", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "Min", type_ = "integer", json_path = ".status.minReplicas"),
+    printcolumn(name = "Max", type_ = "integer", json_path = ".status.maxReplicas"),
+    printcolumn(name = "Policy", type_ = "string", json_path = ".status.policy"),
+    printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase", remote = "Self")]
+#[schemars(!remote, extend("x-kubernetes-validations" = crate::crd::spec_rules()))]
+pub struct ElasticJobSpec {
+    /// Workers at the start and by hand (the scale subresource), the master among them. At least 1; to stop a job
+    /// set `suspend`. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 100_000), default = "one")]
+    pub replicas: Option<i64>,
+    /// Fewest workers the job can train with. Default: `replicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub min_replicas: Option<i64>,
+    /// Most workers the job can make use of. Default: `replicas`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub max_replicas: Option<i64>,
+    /// Framework of the training program; decides which environment variables a worker gets. It can't be changed.
+    /// Default `PyTorch`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub framework_type: Option<FrameworkType>,
+    /// Which sizes between the bounds are legal. Default: all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replica_sizes: Option<ReplicaSizes>,
+    /// Pod template of the workers, as in core/v1. While it is missing the job waits. A change makes a new round of
+    /// new pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub template: Option<Value>,
+    /// The worker with index 0.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub master: Option<Master>,
+    /// What happens when a worker fails. Default `OnFailure`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_policy: Option<RestartPolicy>,
+    /// Failures after which the job has failed. Losses that are nobody's fault and resizes are not counted. Default 6.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_147_483_647_i64))]
+    pub backoff_limit: Option<i64>,
+    /// Short form of the template's `affinity`, as in core/v1; a part that the template has too is the template's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub affinity: Option<Value>,
+    /// Short form of the template's `topologySpreadConstraints`, as in core/v1. One without a selector means the pods
+    /// of this job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_objects")]
+    pub topology_spread_constraints: Option<Value>,
+    /// Short form of the template's `volumes`, as in core/v1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_objects")]
+    pub volumes: Option<Value>,
+    /// Volume mounts for all containers of the template, as in core/v1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_objects")]
+    pub volume_mounts: Option<Value>,
+    /// Environment variables for all containers of the template, as in core/v1; a variable that a container sets
+    /// itself is the container's.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_objects")]
+    pub env: Option<Value>,
+    /// Who decides how many workers there are. Missing: `replicas` alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scaling_policy: Option<ScalingPolicy>,
+    /// Who decides where workers run and which are given up. Missing: the scheduler, and the newest first.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub placement_policy: Option<PlacementPolicy>,
+    /// How resizes are carried out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub elasticity: Option<Elasticity>,
+    /// Stop the job and keep its progress; its pods are deleted. Default false.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub suspend: Option<bool>,
+    /// Delete the job this many seconds after it has finished. Default: never.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 2_147_483_647_i64))]
+    pub ttl_seconds_after_finished: Option<i64>,
+    /// Which pods are deleted when the job has finished. Default `Running`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clean_pod_policy: Option<CleanPodPolicy>,
+    /// The job fails if it has not finished this many seconds after its start. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1))]
+    pub active_deadline_seconds: Option<i64>,
+    /// How the pods are queued and ranked by the cluster's scheduler.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling_policy: Option<SchedulingPolicy>,
+
+    /// Why the object could not be decoded; everything else is empty then. Never stored.
+    #[serde(skip)]
+    pub undecodable: Option<String>,
+}
+
+fn one() -> Option<i64> {
+    Some(1)
+}
+
+/// Framework of a training program.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum FrameworkType {
+    PyTorch,
+    TensorFlow,
+    JAX,
+    Custom,
+}
+
+/// Legal sizes: a list, or multiples of a number.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = crate::crd::sizes_rules()))]
+pub struct ReplicaSizes {
+    /// Exactly these sizes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 1000), inner(range(min = 1, max = 100_000)))]
+    pub list: Option<Vec<i64>>,
+    /// Multiples of this number.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000))]
+    pub multiple_of: Option<i64>,
+}
+
+/// The worker with index 0: it has rank 0, the role label `master`, and is never given up.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Master {
+    /// Pod template of its own, as in core/v1. Default: the workers' template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub template: Option<Value>,
+}
+
+/// What happens when a worker fails, as in batch/v1 and Kubeflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum RestartPolicy {
+    /// The failed container restarts in its pod.
+    OnFailure,
+    /// The failed pod is replaced.
+    Never,
+    /// As `Never`; exit codes from 1 to 127 are final, from 128 (signals) on it is replaced.
+    ExitCode,
+}
+
+/// Which pods are deleted when a job has finished, as in Kubeflow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum CleanPodPolicy {
+    /// Those that still run.
+    Running,
+    All,
+    None,
+}
+
+/// How resizes are carried out.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Elasticity {
+    /// Whether an agent in the pods drives rounds where one is there. The condition `AgentRounds` says which way is
+    /// taken and why. Default `Auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub agent: Option<AgentMode>,
+    /// How long workers get to stop, in seconds; the pods' `terminationGracePeriodSeconds` unless the template sets
+    /// it. Default 30.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 86_400))]
+    pub drain_deadline_seconds: Option<i64>,
+    /// How long the pods of a round may take to reach the minimum before all are released and tried again, in
+    /// seconds. Default 600.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub round_timeout_seconds: Option<i64>,
+    /// How long a worker of a growth may wait for a node before the growth is taken back, in seconds. Default 120.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub pending_deadline_seconds: Option<i64>,
+    /// Without progress for this long a round counts as hung, in seconds; acts where an agent reports progress.
+    /// Default: no detection.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub hang_timeout_seconds: Option<i64>,
+}
+
+/// Whether an agent drives rounds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum AgentMode {
+    Auto,
+    Off,
+}
+
+/// How pods are queued and ranked, as in Kubeflow and Volcano.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct SchedulingPolicy {
+    /// Volcano queue; written to the annotation `scheduling.volcano.sh/queue-name` of the pods.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub queue: Option<String>,
+    /// Priority class of the pods unless the template has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 253))]
+    pub priority_class: Option<String>,
+    /// `elasticity.roundTimeoutSeconds` under Kubeflow's name; that one wins where both are set.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub schedule_timeout_seconds: Option<i64>,
+}

@@ -1,0 +1,304 @@
+//! `ElasticJob.status`: what the operator has seen, decided and done.
+//!
+//! Everything durable about a job is here, so that any replica can go on from it. If it is lost it is rebuilt from
+//! the live pods.
+//!
+//! **Size.** The budget is 32 KiB for a job of up to 100 workers, of which the policy's own state is at most 4 KiB
+//! encoded (more is kept in memory only). What grows with the job is `victims` (only while they go) and
+//! `restartsSeen` (only workers that have restarted, 50 bytes each). Lists and texts of a decision are cut to
+//! 16 limits, 16 reasons, 32 signals and 256 characters. The API server's own limit is about 1.5 MiB.
+//!
+//! Times are RFC 3339 with milliseconds, UTC. Closed sets (phases, causes, reasons) are text, so that an older
+//! operator can read what a newer one wrote.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::ByteString;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use crate::schema;
+
+macro_rules! status {
+    ($($(#[$m:meta])* pub struct $name:ident { $($(#[$fm:meta])* pub $f:ident: $t:ty,)* })*) => {$(
+        $(#[$m])*
+        #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+        #[serde(rename_all = "camelCase", default)]
+        pub struct $name { $($(#[$fm])* pub $f: $t,)* }
+    )*};
+}
+
+/// What the operator has seen, decided and done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default, remote = "Self")]
+#[schemars(!remote)]
+pub struct ElasticJobStatus {
+    /// `Pending`, `Starting`, `Running`, `Resizing`, `Restarting`, `Suspended`, `Succeeded` or `Failed`.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub phase: String,
+    /// The `metadata.generation` that this status speaks of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Workers that exist and are not being deleted.
+    pub replicas: i64,
+    /// Workers that are running and ready.
+    pub ready_replicas: i64,
+    /// The size aimed at; 0 = not decided yet.
+    pub target_replicas: i64,
+    /// The `spec.replicas` that the target was last based on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub based_on_replicas: Option<i64>,
+    /// The range in force.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub min_replicas: Option<i64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub max_replicas: Option<i64>,
+    /// The scaling policy in force, with its version where it has answered.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub policy: Option<String>,
+    /// Label selector of the job's pods in text, for the scale subresource.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub selector: String,
+    /// The present round of members.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub round: Option<RoundStatus>,
+    /// Workers about to be given up; named here before they are touched.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub victims: Vec<VictimStatus>,
+    /// Failures charged to `backoffLimit`.
+    pub failures: i64,
+    /// Container restarts that have been charged, by pod UID.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub restarts_seen: BTreeMap<String, i64>,
+    /// Losses that were nobody's fault; never charged.
+    pub disruptions: i64,
+    /// Rounds in a row that did not reach their minimum.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub start_attempts: i64,
+    /// No new round before this.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub not_before: Option<String>,
+    /// The last resize, in flight or done.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_resize: Option<ResizeStatus>,
+    /// When the first round ran.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub start_time: Option<String>,
+    /// When the job ended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub completion_time: Option<String>,
+    /// One sentence on the end.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub message: Option<String>,
+    /// As in `metav1.Condition`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    #[schemars(schema_with = "schema::conditions")]
+    pub conditions: Vec<Condition>,
+    /// What was read for the last decision shown here.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub signals: Vec<SignalStatus>,
+    /// The last decision that changed something or failed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_decision: Option<DecisionStatus>,
+    /// History that decisions rest on, as of the last write.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<MemoryStatus>,
+
+    /// Why the stored status could not be decoded; it counts as lost then. Never stored.
+    #[serde(skip)]
+    pub undecodable: Option<String>,
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references.
+fn is_zero(n: &i64) -> bool {
+    *n == 0
+}
+
+status! {
+    /// The present round of members.
+    pub struct RoundStatus {
+        /// Grows by one with each round.
+        pub generation: i64,
+        /// Workers in it.
+        pub size: i64,
+        pub template_hash: String,
+        /// When it was decided.
+        pub since: String,
+        /// When all of its workers were ready; absent = not yet.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub running_since: Option<String>,
+        /// Why it began.
+        pub cause: String,
+    }
+
+    /// A worker about to be given up.
+    pub struct VictimStatus {
+        pub pod: String,
+        pub uid: String,
+        pub index: i64,
+        pub reason: String,
+    }
+
+    /// A resize.
+    pub struct ResizeStatus {
+        pub from: i64,
+        pub to: i64,
+        pub decided: String,
+        /// When all workers of the new size were ready; absent = in flight.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub done: Option<String>,
+        /// The cluster had no room for it and it was taken back.
+        #[serde(skip_serializing_if = "is_false")]
+        pub refused: bool,
+    }
+
+    /// As in `metav1.Condition`.
+    pub struct Condition {
+        #[serde(rename = "type")]
+        pub kind: String,
+        /// `True`, `False` or `Unknown`.
+        pub status: String,
+        pub reason: String,
+        pub message: String,
+        pub last_transition_time: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub observed_generation: Option<i64>,
+    }
+
+    /// A signal as it was when the decision was made.
+    pub struct SignalStatus {
+        pub name: String,
+        /// `Ok`, `Partial`, `Stale`, `Absent`, `Invalid` or `Warming`.
+        pub quality: String,
+        /// Share of the workers with a fresh sample, 0 to 1.
+        pub coverage: f64,
+        /// Age of the oldest sample used.
+        pub age_milliseconds: i64,
+        /// Mean over the workers: of value/request where there are requests, else of the value.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub mean: Option<f64>,
+        /// Why it is not Ok.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub note: Option<String>,
+    }
+
+    /// A decision: what was proposed, what limited it, and why.
+    pub struct DecisionStatus {
+        pub time: String,
+        /// Grows by one with each evaluation.
+        pub sequence: i64,
+        /// Generation of the spec it was made for.
+        pub generation: i64,
+        /// Who was asked; absent = nobody.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub policy: Option<PolicyRef>,
+        /// The size aimed at before.
+        pub from: i64,
+        /// What the policy proposed; absent = hold, or no answer.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub proposed: Option<i64>,
+        /// The size aimed at from then on (mode Recommend: what it would be).
+        pub target: i64,
+        /// What changed the proposal on its way to the target, in order.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub limits: Vec<LimitStatus>,
+        /// The policy's reasons.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub reasons: Vec<ReasonStatus>,
+        /// Fuel burnt by the calls.
+        pub fuel: i64,
+        /// Why there was no answer.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub failure: Option<FailureStatus>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub next_look: Option<String>,
+    }
+
+    /// Which code answered.
+    pub struct PolicyRef {
+        pub name: String,
+        pub version: String,
+        /// `sha256:` and 64 hex digits.
+        pub digest: String,
+    }
+
+    /// A limiter that changed a proposal.
+    pub struct LimitStatus {
+        pub by: String,
+        pub from: i64,
+        pub to: i64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub until: Option<String>,
+        pub message: String,
+    }
+
+    /// A reason that the policy gave.
+    pub struct ReasonStatus {
+        pub code: String,
+        pub message: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub signal: Option<String>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub value: Option<f64>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub target: Option<f64>,
+    }
+
+    /// Why a policy did not answer.
+    pub struct FailureStatus {
+        pub kind: String,
+        pub message: String,
+        /// Failures in a row of this module for this job.
+        pub in_a_row: i64,
+    }
+
+    /// History that decisions rest on.
+    pub struct MemoryStatus {
+        /// When it was written.
+        pub saved: String,
+        /// When it began.
+        pub since: String,
+        pub sequence: i64,
+        /// Unstabilised targets.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub recommendations: Vec<SizeAt>,
+        /// Workers added.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub ups: Vec<SizeAt>,
+        /// Workers removed.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub downs: Vec<SizeAt>,
+        /// What the policy keeps.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub policy_state: Option<PolicyStateStatus>,
+        /// Failures in a row by module digest.
+        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+        pub circuits: BTreeMap<String, CircuitStatus>,
+    }
+
+    /// A number of workers at a time.
+    pub struct SizeAt {
+        pub time: String,
+        pub size: i64,
+    }
+
+    /// Bytes that a policy keeps.
+    pub struct PolicyStateStatus {
+        /// Layout version of the policy that wrote them.
+        pub version: i64,
+        /// Base64.
+        pub data: ByteString,
+    }
+
+    /// Circuit breaker of one module.
+    pub struct CircuitStatus {
+        pub failures: i64,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub open_until: Option<String>,
+    }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref)] // serde hands out references.
+fn is_false(b: &bool) -> bool {
+    !*b
+}
