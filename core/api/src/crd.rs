@@ -1,6 +1,10 @@
-//! The CustomResourceDefinition, with the rules that the API server checks.
+//! The `CustomResourceDefinition`, with the rules that the API server checks.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, ValidationRule};
+use std::collections::BTreeMap;
+
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
+    CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,
+};
 use kube::CustomResourceExt;
 use serde_json::{Value, json};
 
@@ -16,9 +20,29 @@ pub fn crd() -> CustomResourceDefinition {
     for version in &mut crd.spec.versions {
         if let Some(schema) = version.schema.as_mut().and_then(|s| s.open_api_v3_schema.as_mut()) {
             schema.x_kubernetes_validations = Some(root_rules());
+            // Rust's defaults of the status are for reading alone; as defaults of the API server they would add fields
+            // to what the operator writes.
+            if let Some(status) = schema.properties.as_mut().and_then(|p| p.get_mut("status")) {
+                drop_defaults(status);
+            }
         }
     }
     crd
+}
+
+fn drop_defaults(schema: &mut JSONSchemaProps) {
+    schema.default = None;
+    for property in schema.properties.iter_mut().flat_map(BTreeMap::values_mut) {
+        drop_defaults(property);
+    }
+    match schema.items.as_mut() {
+        Some(JSONSchemaPropsOrArray::Schema(items)) => drop_defaults(items),
+        Some(JSONSchemaPropsOrArray::Schemas(items)) => items.iter_mut().for_each(drop_defaults),
+        None => {}
+    }
+    if let Some(JSONSchemaPropsOrBool::Schema(values)) = schema.additional_properties.as_mut() {
+        drop_defaults(values);
+    }
 }
 
 fn root_rules() -> Vec<ValidationRule> {
@@ -50,7 +74,10 @@ fn rule(rule: &str, message: &str) -> Value {
 /// Rules on `spec`. `replicas` has a default, so it is always there when they run.
 pub(crate) fn spec_rules() -> Value {
     json!([
-        rule("!has(self.replicas) || self.replicas >= 1", "replicas must be at least 1; to stop a job set suspend: true"),
+        rule(
+            "!has(self.replicas) || self.replicas >= 1",
+            "replicas must be at least 1; to stop a job set suspend: true"
+        ),
         rule(
             "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
             "minReplicas must not be above maxReplicas"
@@ -103,8 +130,5 @@ pub(crate) fn scaling_rules() -> Value {
 
 /// Rules on `spec.replicaSizes`.
 pub(crate) fn sizes_rules() -> Value {
-    json!([rule(
-        "has(self.list) != has(self.multipleOf)",
-        "replicaSizes needs exactly one of list and multipleOf"
-    )])
+    json!([rule("has(self.list) != has(self.multipleOf)", "replicaSizes needs exactly one of list and multipleOf")])
 }

@@ -1,4 +1,5 @@
 //! `ElasticJob`: what a training user writes.
+#![allow(clippy::duplicated_attributes)] // Several printer columns have the same type.
 
 use kube::CustomResource;
 use schemars::JsonSchema;
@@ -131,6 +132,7 @@ pub struct ElasticJobSpec {
     pub undecodable: Option<String>,
 }
 
+#[allow(clippy::unnecessary_wraps)] // A default has the type of its field.
 fn one() -> Option<i64> {
     Some(1)
 }

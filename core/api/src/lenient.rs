@@ -5,14 +5,22 @@
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use serde_json::Value;
+use serde_path_to_error::{Deserializer as PathDeserializer, Track};
 
 use crate::{ElasticJobSpec, ElasticJobStatus};
+
+/// `spec.replicas: invalid type ...`
+fn told(root: &str, track: Track, why: &serde_json::Error) -> String {
+    let path = track.path().to_string();
+    if path == "." { format!("{root}: {why}") } else { format!("{root}.{path}: {why}") }
+}
 
 impl<'de> Deserialize<'de> for ElasticJobSpec {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        Ok(ElasticJobSpec::deserialize(value).unwrap_or_else(|why| ElasticJobSpec {
-            undecodable: Some(why.to_string()),
+        let mut track = Track::new();
+        Ok(ElasticJobSpec::deserialize(PathDeserializer::new(value, &mut track)).unwrap_or_else(|why| ElasticJobSpec {
+            undecodable: Some(told("spec", track, &why)),
             ..ElasticJobSpec::default()
         }))
     }
@@ -27,9 +35,9 @@ impl Serialize for ElasticJobSpec {
 impl<'de> Deserialize<'de> for ElasticJobStatus {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let value = Value::deserialize(deserializer)?;
-        Ok(ElasticJobStatus::deserialize(value).unwrap_or_else(|why| ElasticJobStatus {
-            undecodable: Some(why.to_string()),
-            ..ElasticJobStatus::default()
+        let mut track = Track::new();
+        Ok(ElasticJobStatus::deserialize(PathDeserializer::new(value, &mut track)).unwrap_or_else(|why| {
+            ElasticJobStatus { undecodable: Some(told("status", track, &why)), ..ElasticJobStatus::default() }
         }))
     }
 }

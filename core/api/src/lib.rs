@@ -18,7 +18,7 @@ mod status;
 
 pub use crd::{MAX_NAME, crd};
 pub use job::{
-    AgentMode, CleanPodPolicy, Elasticity, ElasticJob, ElasticJobSpec, FrameworkType, Master, ReplicaSizes,
+    AgentMode, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, FrameworkType, Master, ReplicaSizes,
     RestartPolicy, SchedulingPolicy,
 };
 pub use scaling::{

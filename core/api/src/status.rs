@@ -287,6 +287,7 @@ status! {
         /// Layout version of the policy that wrote them.
         pub version: i64,
         /// Base64.
+        #[schemars(with = "String")]
         pub data: ByteString,
     }
 

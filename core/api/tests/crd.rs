@@ -1,0 +1,85 @@
+//! The CRD keeps what it promises: small, structural where it matters, lenient to read.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use eto_api::{ElasticJob, crd};
+use serde_json::json;
+
+#[test]
+fn the_crd_fits_into_an_annotation() {
+    let size = serde_json::to_vec(&crd()).unwrap().len();
+    assert!(size < 64 * 1024, "{size} bytes; `kubectl apply` keeps it in an annotation of at most 256 KiB");
+}
+
+#[test]
+fn scale_and_columns_are_there() {
+    let crd = crd();
+    let version = &crd.spec.versions[0];
+    let scale = version.subresources.as_ref().unwrap().scale.as_ref().unwrap();
+    assert_eq!(scale.spec_replicas_path, ".spec.replicas");
+    assert_eq!(scale.status_replicas_path, ".status.replicas");
+    assert_eq!(scale.label_selector_path.as_deref(), Some(".status.selector"));
+    let columns: Vec<_> = version.additional_printer_columns.iter().flatten().map(|c| c.name.as_str()).collect();
+    assert_eq!(columns, ["Phase", "Desired", "Ready", "Min", "Max", "Policy", "Age"]);
+    assert_eq!(crd.spec.names.short_names.as_deref(), Some(&["ej".to_string()][..]));
+}
+
+#[test]
+fn the_schema_has_its_defaults_rules_and_open_parts() {
+    let value = serde_json::to_value(crd()).unwrap();
+    let schema = &value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    let spec = &schema["properties"]["spec"];
+    assert_eq!(spec["properties"]["replicas"]["default"], json!(1));
+    for open in ["template", "affinity"] {
+        assert_eq!(spec["properties"][open]["x-kubernetes-preserve-unknown-fields"], json!(true), "{open}");
+    }
+    for open in ["volumes", "volumeMounts", "env", "topologySpreadConstraints"] {
+        let items = &spec["properties"][open]["items"];
+        assert_eq!(items["x-kubernetes-preserve-unknown-fields"], json!(true), "{open}");
+    }
+    let rules = |s: &serde_json::Value| s["x-kubernetes-validations"].as_array().map_or(0, Vec::len);
+    assert!(rules(schema) >= 2 && rules(spec) >= 6, "{schema}");
+    assert!(rules(&spec["properties"]["scalingPolicy"]) >= 2);
+    assert!(rules(&spec["properties"]["replicaSizes"]) >= 1);
+    let conditions = &schema["properties"]["status"]["properties"]["conditions"];
+    assert_eq!(conditions["x-kubernetes-list-map-keys"], json!(["type"]));
+    // A nullable or defaulted status field would make the API server rewrite what the operator stored.
+    assert!(!schema["properties"]["status"].to_string().contains("\"default\":"), "{}", schema["properties"]["status"]);
+}
+
+#[test]
+fn one_broken_object_does_not_break_a_list() {
+    let list: kube::core::ObjectList<ElasticJob> = serde_json::from_value(json!({
+        "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJobList", "metadata": {},
+        "items": [
+            {"apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "bad"},
+             "spec": {"replicas": "three"}, "status": {"conditions": "none"}},
+            {"apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "good"},
+             "spec": {"replicas": 3}, "status": {"phase": "Running"}},
+        ],
+    }))
+    .unwrap();
+    let [bad, good] = &list.items[..] else { panic!("two items") };
+    assert!(
+        bad.spec.undecodable.as_deref().is_some_and(|m| m.starts_with("spec.replicas: ") && m.contains("three")),
+        "{:?}",
+        bad.spec.undecodable
+    );
+    assert!(bad.status.as_ref().unwrap().undecodable.is_some());
+    assert_eq!(good.spec.replicas, Some(3));
+    assert_eq!(good.status.as_ref().unwrap().phase, "Running");
+}
+
+#[test]
+fn what_is_read_is_written_back() {
+    let job = json!({
+        "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "a"},
+        "spec": {
+            "replicas": 3, "minReplicas": 2, "frameworkType": "JAX", "env": [{"name": "A", "value": "1"}],
+            "scalingPolicy": {"metrics": [{"type": "Resource", "resource": {"name": "cpu",
+                "target": {"type": "Utilization", "averageUtilization": 70}}}]},
+            "template": {"spec": {"containers": [{"name": "c", "image": "i", "newField": {"x": 1}}]}},
+        },
+    });
+    let read: ElasticJob = serde_json::from_value(job.clone()).unwrap();
+    assert_eq!(serde_json::to_value(read).unwrap(), job);
+}
