@@ -25,7 +25,9 @@ impl Nano {
 /// Says what it found where no quantity was.
 pub fn parse(text: &str) -> Result<Nano, String> {
     let bad = || {
-        format!("`{text}` is not a quantity; write a number with an optional suffix such as `500m`, `2`, `16Gi` or `1e3`")
+        format!(
+            "`{text}` is not a quantity; write a number with an optional suffix such as `500m`, `2`, `16Gi` or `1e3`"
+        )
     };
     let (negative, rest) = match text.as_bytes().first() {
         Some(b'-') => (true, &text[1..]),

@@ -76,9 +76,7 @@ pub fn scheduling(spec: &PodSpec) -> WorkerRequest {
 /// resource that one of them neither requests nor limits is 0.0, which means "unknown": a ratio to a part of the pod
 /// would mislead. (GPUs are summed over the containers that have any.)
 pub fn utilisation(spec: &PodSpec) -> WorkerRequest {
-    let running = || {
-        spec.containers.iter().chain(spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)))
-    };
+    let running = || spec.containers.iter().chain(spec.init_containers.iter().flatten().filter(|c| is_sidecar(c)));
     let whole = |name: &str| -> i128 {
         if let Some(pod) = spec.resources.as_ref().and_then(|r| amount(r, name)) {
             return pod;
