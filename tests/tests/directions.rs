@@ -1,0 +1,109 @@
+//! Which crate may depend on which, as docs/design.md says; read from `cargo metadata`. Dev-dependencies are free: a
+//! test may run what it tests in the real host.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, reason = "asks cargo for the workspace's metadata")]
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process::Command;
+
+use serde_json::Value;
+
+/// What each crate of the product may depend on, of ours. A crate that is not listed fails the test.
+const DIRECTIONS: &[(&str, &[&str])] = &[
+    ("eto-membership", &[]),
+    ("eto-engine", &["eto-membership"]),
+    ("eto-api", &[]),
+    ("eto-policy-host", &["eto-engine"]),
+    ("eto-signals", &["eto-engine"]),
+    ("eto-cycle", &["eto-api", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
+    ("eto-operator", &["eto-api", "eto-cycle", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
+    ("eto-local", &["eto-api", "eto-cycle", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
+    (
+        "eto-cli",
+        &[
+            "eto-api",
+            "eto-cycle",
+            "eto-engine",
+            "eto-local",
+            "eto-membership",
+            "eto-operator",
+            "eto-policy-host",
+            "eto-signals",
+        ],
+    ),
+    ("eto-policy-sdk", &["eto-policy-sdk-macros"]),
+    ("eto-policy-sdk-macros", &[]),
+];
+
+/// Crates of others that only some of ours may name.
+const RESERVED: &[(&str, &[&str])] = &[
+    ("wasmtime", &["eto-policy-host", "eto-benches"]),
+    ("wit-bindgen", &["eto-policy-sdk"]),
+    ("kube", &["eto-api", "eto-operator", "eto-cli", "eto-e2e", "eto-benches"]),
+    ("reqwest", &["eto-signals", "eto-operator", "eto-e2e", "eto-benches"]),
+    ("tokio", &["eto-signals", "eto-policy-host", "eto-operator", "eto-local", "eto-cli", "eto-e2e", "eto-benches"]),
+];
+
+/// Each crate of the workspace with what it depends on, dev-dependencies left out.
+fn workspace() -> BTreeMap<String, BTreeSet<String>> {
+    let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
+    let out = Command::new(cargo)
+        .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .output()
+        .expect("cargo runs");
+    assert!(out.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&out.stderr));
+    let metadata: Value = serde_json::from_slice(&out.stdout).expect("cargo metadata prints JSON");
+    let text = |v: &Value, key: &str| v[key].as_str().unwrap_or_default().to_owned();
+    metadata["packages"]
+        .as_array()
+        .expect("packages")
+        .iter()
+        .map(|p| {
+            let deps = p["dependencies"].as_array().expect("dependencies");
+            let normal = deps.iter().filter(|d| d["kind"] != "dev").map(|d| text(d, "name")).collect();
+            (text(p, "name"), normal)
+        })
+        .collect()
+}
+
+/// Crates at the end of every direction: they may depend on all of ours.
+fn is_outside(name: &str) -> bool {
+    matches!(name, "eto-e2e" | "eto-benches")
+}
+
+#[test]
+fn crates_depend_on_what_they_may() {
+    let crates = workspace();
+    assert!(crates.len() > DIRECTIONS.len(), "the workspace was not read: {crates:?}");
+    let rules: BTreeMap<_, _> = DIRECTIONS.iter().copied().collect();
+    let mut wrong = Vec::new();
+    for (name, deps) in &crates {
+        let ours = deps.iter().filter(|d| crates.contains_key(*d));
+        let allowed: &[&str] = match rules.get(name.as_str()) {
+            Some(allowed) => allowed,
+            None if name.starts_with("policy-") => &["eto-policy-sdk"],
+            None if is_outside(name) => continue,
+            None => {
+                wrong.push(format!("{name} is not in the table of directions"));
+                continue;
+            }
+        };
+        wrong.extend(ours.filter(|d| !allowed.contains(&d.as_str())).map(|d| format!("{name} -> {d}")));
+    }
+    assert!(wrong.is_empty(), "not allowed: {wrong:#?}");
+}
+
+#[test]
+fn reserved_crates_stay_where_they_belong() {
+    let wrong: Vec<String> = workspace()
+        .iter()
+        .flat_map(|(name, deps)| {
+            RESERVED
+                .iter()
+                .filter(|(reserved, by)| deps.contains(*reserved) && !by.contains(&name.as_str()))
+                .map(move |(reserved, _)| format!("{name} -> {reserved}"))
+        })
+        .collect();
+    assert!(wrong.is_empty(), "not allowed: {wrong:#?}");
+}
