@@ -15,9 +15,10 @@ pub(crate) fn propose(input: &ScalingInput, metric: &Metric, signal: &Signal) ->
     match metric.target {
         MetricTarget::Value(target) => whole(input, metric, used, aim(metric, target)?, tolerance),
         MetricTarget::AverageValue(target) => per_worker(input, metric, used, aim(metric, target)?, tolerance),
-        MetricTarget::Utilization(_) => {
-            Err(Fault::mend(metric, "a metric of kind Object or External takes `value` or `averageValue` as its target"))
-        }
+        MetricTarget::Utilization(_) => Err(Fault::mend(
+            metric,
+            "a metric of kind Object or External takes `value` or `averageValue` as its target",
+        )),
     }
 }
 

@@ -21,7 +21,8 @@ pub struct Hpa;
 impl ScalingPolicy for Hpa {
     const NAME: &'static str = "hpa";
     const VERSION: &'static str = env!("CARGO_PKG_VERSION");
-    const SUMMARY: &'static str = "The replica calculation of HorizontalPodAutoscaler v2 for spec.scalingPolicy.metrics";
+    const SUMMARY: &'static str =
+        "The replica calculation of HorizontalPodAutoscaler v2 for spec.scalingPolicy.metrics";
     type Config = HpaConfig;
 
     fn evaluate(input: &ScalingInput, config: &HpaConfig) -> Result<ScalingDecision, PolicyError> {

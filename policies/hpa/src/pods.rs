@@ -40,10 +40,8 @@ pub(crate) fn propose(
 ) -> Result<Proposal, Fault> {
     let aim = aim(metric)?;
     let groups = group(input, metric, signal, config);
-    let sample = |row: usize| Sample {
-        used: signal.value(row).map_or(0, milli),
-        request: signal.request(row).map_or(0, milli),
-    };
+    let sample =
+        |row: usize| Sample { used: signal.value(row).map_or(0, milli), request: signal.request(row).map_or(0, milli) };
     if let Aim::Utilization(_) = aim {
         check_requests(input, metric, signal)?;
     }

@@ -1,11 +1,9 @@
 //! The component's exports on top of the traits.
 
-use crate::bindings::{
-    placement::exports::elastic::policy::placement as placement, scaling::exports::elastic::policy::scaling as scaling,
-};
+use crate::bindings::{placement::exports::elastic::policy::placement, scaling::exports::elastic::policy::scaling};
 use crate::{
     Description, KeptState, PlacementDecision, PlacementInput, PlacementPolicy, PolicyError, ScalingDecision,
-    ScalingInput, ScalingPolicy, SignalWant, config, log,
+    ScalingInput, ScalingPolicy, SignalWant, config,
 };
 
 impl<P: ScalingPolicy> scaling::Guest for P {
@@ -55,9 +53,9 @@ impl<P: PlacementPolicy> placement::Guest for P {
         P::read_config(&config).map(|_| Vec::new())
     }
 
-    fn place(input: PlacementInput) -> Result<PlacementDecision, PolicyError> {
+    fn evaluate(input: PlacementInput) -> Result<PlacementDecision, PolicyError> {
         report_panics();
-        P::place(&input, &P::read_config(&input.config)?)
+        P::evaluate(&input, &P::read_config(&input.config)?)
     }
 
     fn migrate(state: KeptState) -> Result<Vec<u8>, PolicyError> {
@@ -70,15 +68,11 @@ impl<P: PlacementPolicy> placement::Guest for P {
 /// for one call, so this runs once in it. Natively the standard hook stays.
 fn report_panics() {
     #[cfg(target_family = "wasm")]
-    std::panic::set_hook(Box::new(|panic| log::error(panic_line(panic))));
-    #[cfg(not(target_family = "wasm"))]
-    let _ = (log::error::<&str>, panic_line);
-}
-
-fn panic_line(panic: &std::panic::PanicHookInfo<'_>) -> String {
-    let message = panic.payload_as_str().unwrap_or("(no message)");
-    match panic.location() {
-        Some(at) => format!("panicked at {}:{}: {message}", at.file(), at.line()),
-        None => format!("panicked: {message}"),
-    }
+    std::panic::set_hook(Box::new(|panic| {
+        let message = panic.payload_as_str().unwrap_or("(no message)");
+        crate::log::error(match panic.location() {
+            Some(at) => format!("panicked at {}:{}: {message}", at.file(), at.line()),
+            None => format!("panicked: {message}"),
+        });
+    }));
 }

@@ -1,8 +1,7 @@
 //! What a policy implements.
 
 use crate::{
-    Config, PlacementDecision, PlacementInput, PolicyError, ScalingDecision, ScalingInput, SignalWant,
-    config,
+    Config, PlacementDecision, PlacementInput, PolicyError, ScalingDecision, ScalingInput, SignalWant, config,
 };
 
 /// Decides how many workers a job should have. Export it with `export_policy!(Scaling: MyPolicy);`.
@@ -74,7 +73,7 @@ pub trait PlacementPolicy: 'static {
     ///
     /// # Errors
     /// See [`PolicyError`]: the scheduler and the host then choose.
-    fn place(input: &PlacementInput, config: &Self::Config) -> Result<PlacementDecision, PolicyError>;
+    fn evaluate(input: &PlacementInput, config: &Self::Config) -> Result<PlacementDecision, PolicyError>;
 
     /// Carries state of an older `version` over to [`PlacementPolicy::STATE_VERSION`].
     ///
@@ -84,7 +83,7 @@ pub trait PlacementPolicy: 'static {
         Err(no_way_from(version))
     }
 
-    /// Reads a config as `place` and `validate-config` do.
+    /// Reads a config as `evaluate` and `validate-config` do.
     ///
     /// # Errors
     /// `InvalidConfig`, naming every key that is wrong.

@@ -66,14 +66,12 @@ impl Signal {
     pub fn slope(&self) -> Option<f64> {
         let start = *self.history_ms.first()?;
         #[allow(clippy::cast_precision_loss, reason = "milliseconds within a day")]
-        let points = || {
-            self.past().filter(|p| p.1.is_finite()).map(|(t, v)| (t.saturating_sub(start) as f64 / 1000.0, v))
-        };
+        let points =
+            || self.past().filter(|p| p.1.is_finite()).map(|(t, v)| (t.saturating_sub(start) as f64 / 1000.0, v));
         let (n, sum_t, sum_v) = points().fold((0.0, 0.0, 0.0), |(n, a, b), (t, v)| (n + 1.0, a + t, b + v));
         let (mean_t, mean_v) = (sum_t / n, sum_v / n);
-        let (above, below) = points().fold((0.0, 0.0), |(a, b), (t, v)| {
-            (a + (t - mean_t) * (v - mean_v), b + (t - mean_t) * (t - mean_t))
-        });
+        let (above, below) = points()
+            .fold((0.0, 0.0), |(a, b), (t, v)| (a + (t - mean_t) * (v - mean_v), b + (t - mean_t) * (t - mean_t)));
         (n > 1.0 && below > 0.0).then(|| above / below)
     }
 }
