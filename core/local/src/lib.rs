@@ -1,1 +1,13 @@
+//! The embedded mode: an `ElasticJob` on this machine, with no cluster.
+//!
+//! Workers are processes. The process table stands in for the API server and the kubelet: it is shown to the engine
+//! as pods, and the engine's plans, the guard and the policies are the same that the operator uses. Use of CPU comes
+//! from `/proc`, of GPUs through NVML.
 
+pub mod expand;
+pub mod gpu;
+pub mod process;
+pub mod procfs;
+pub mod supervise;
+pub mod table;
+pub mod usage;

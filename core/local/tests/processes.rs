@@ -1,0 +1,163 @@
+//! Real processes under the real supervisor.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use eto_local::process::{Launch, ProcessEvent, RunId, Running, Supervisor, start};
+use eto_local::procfs::Proc;
+use tokio::sync::mpsc;
+
+/// Far more than anything here takes; only a hang reaches it.
+const LIMIT: Duration = Duration::from_secs(30);
+
+struct Worker {
+    running: Running,
+    events: mpsc::Receiver<(RunId, ProcessEvent)>,
+}
+
+fn spawn(script: &str, env: &[(&str, &str)]) -> Worker {
+    let supervisor = Supervisor { program: env!("CARGO_BIN_EXE_eto-supervise").into(), arguments: Vec::new() };
+    let launch = Launch {
+        command: ["bash", "-c", script].map(String::from).to_vec(),
+        env: env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
+        directory: None,
+    };
+    let (sender, events) = mpsc::channel(64);
+    let id = RunId { uid: "u".to_owned(), run: 1 };
+    Worker { running: start(&supervisor, &launch, id, sender).unwrap(), events }
+}
+
+impl Worker {
+    async fn next(&mut self) -> ProcessEvent {
+        tokio::time::timeout(LIMIT, self.events.recv()).await.expect("an event").expect("the channel is open").1
+    }
+
+    async fn line(&mut self) -> String {
+        loop {
+            match self.next().await {
+                ProcessEvent::Output { line } => return line,
+                ProcessEvent::Started { .. } => {}
+                other @ ProcessEvent::Ended { .. } => panic!("{other:?} before a line"),
+            }
+        }
+    }
+
+    async fn end(&mut self) -> (i32, Option<String>) {
+        loop {
+            if let ProcessEvent::Ended { code, message } = self.next().await {
+                return (code, message);
+            }
+        }
+    }
+}
+
+fn is_alive(pid: &str) -> bool {
+    let stat = std::fs::read_to_string(Path::new("/proc").join(pid).join("stat"));
+    stat.ok().and_then(|text| eto_local::procfs::parse_stat(&text)).is_some_and(|stat| !stat.is_zombie())
+}
+
+async fn gone(pid: &str) {
+    let begun = Instant::now();
+    while is_alive(pid) {
+        assert!(begun.elapsed() < LIMIT, "process {pid} still runs");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test]
+async fn output_environment_and_exit_code_come_through() {
+    let mut worker = spawn(r#"echo "rank $RANK"; echo problem >&2; exit 3"#, &[("RANK", "2")]);
+    assert!(matches!(worker.next().await, ProcessEvent::Started { pid } if pid > 1));
+    let mut lines = [worker.line().await, worker.line().await];
+    lines.sort();
+    assert_eq!(lines, ["problem", "rank 2"]);
+    assert_eq!(worker.end().await, (3, None));
+}
+
+#[tokio::test]
+async fn a_polite_worker_ends_on_sigterm_with_its_own_code() {
+    let mut worker = spawn("trap 'echo saved; exit 143' TERM; echo up; while :; do sleep 0.01; done", &[]);
+    assert_eq!(worker.line().await, "up");
+    worker.running.stop(LIMIT).await;
+    assert_eq!(worker.line().await, "saved");
+    assert_eq!(worker.end().await, (143, None), "its own code, not a death by signal");
+}
+
+#[tokio::test]
+async fn a_deaf_worker_is_killed_at_the_deadline_and_not_before() {
+    let mut worker = spawn("trap '' TERM; echo up; while :; do sleep 0.01; done", &[]);
+    assert_eq!(worker.line().await, "up");
+    let grace = Duration::from_millis(700);
+    let asked = Instant::now();
+    worker.running.stop(grace).await;
+    let (code, message) = worker.end().await;
+    assert!(asked.elapsed() >= grace);
+    assert_eq!((code, message.as_deref()), (137, Some("ended by signal 9")));
+}
+
+#[tokio::test]
+async fn what_left_the_group_is_ended_too() {
+    // The child is in a session of its own and its parent is gone: only the subreaper still has it.
+    let mut worker = spawn("(setsid bash -c 'echo $BASHPID; exec sleep 1000' &) ; sleep 1000", &[]);
+    let child = worker.line().await;
+    assert!(is_alive(&child));
+    worker.running.stop(Duration::ZERO).await;
+    worker.end().await;
+    assert!(!is_alive(&child));
+}
+
+#[tokio::test]
+async fn when_the_owner_lets_go_the_worker_ends() {
+    let mut worker = spawn("echo $$; exec sleep 1000", &[]);
+    let pid = worker.line().await;
+    let Worker { running, .. } = worker; // the link is closed by the drop
+    drop(running);
+    gone(&pid).await;
+}
+
+#[tokio::test]
+async fn when_the_supervisor_is_killed_the_group_ends() {
+    let mut worker = spawn("echo $$; exec sleep 1000", &[]);
+    let pid = worker.line().await;
+    let supervisor = nix::unistd::Pid::from_raw(worker.running.supervisor);
+    nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let (code, message) = worker.end().await;
+    assert_eq!((code, message.as_deref()), (137, Some("its supervisor was killed")));
+    gone(&pid).await;
+}
+
+#[tokio::test]
+async fn a_command_that_does_not_exist_says_so() {
+    let supervisor = Supervisor { program: env!("CARGO_BIN_EXE_eto-supervise").into(), arguments: Vec::new() };
+    let launch = Launch { command: vec!["/no/such/program".to_owned()], ..Launch::default() };
+    let (sender, events) = mpsc::channel(64);
+    let id = RunId { uid: "u".to_owned(), run: 1 };
+    let mut worker = Worker { running: start(&supervisor, &launch, id, sender).unwrap(), events };
+    let (code, message) = worker.end().await;
+    assert_eq!(code, 127);
+    assert!(message.unwrap().contains("/no/such/program: No such file"));
+}
+
+#[tokio::test]
+async fn cpu_and_memory_of_a_real_tree_are_measured() {
+    // A busy grandchild: the use of the whole tree counts.
+    let mut worker = spawn("bash -c 'echo up; while :; do :; done'", &[]);
+    assert_eq!(worker.line().await, "up");
+    let proc = Proc::of_this_machine();
+    let begun = Instant::now();
+    let usage = loop {
+        let usage = proc.tree_usage(&proc.table(), worker.running.supervisor).expect("it runs");
+        if usage.cpu_seconds >= 0.2 {
+            break usage;
+        }
+        assert!(begun.elapsed() < LIMIT, "no CPU time was seen: {usage:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    };
+    // One busy thread can't have used more than the time that has passed (and some ticks).
+    assert!(usage.cpu_seconds <= begun.elapsed().as_secs_f64() + 0.5, "{usage:?}");
+    assert!(usage.memory_bytes > 100_000.0 && usage.processes >= 1, "{usage:?}");
+    worker.running.stop(Duration::ZERO).await;
+    worker.end().await;
+    assert_eq!(proc.tree_usage(&proc.table(), worker.running.supervisor), None);
+}
