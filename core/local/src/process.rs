@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, killpg};
+use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
@@ -15,6 +15,7 @@ use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
+use crate::procfs::Proc;
 use crate::supervise::Report;
 
 /// How a supervisor is started: the program and what comes before the worker's command.
@@ -57,6 +58,8 @@ pub enum ProcessEvent {
 
 /// Most bytes of one line of output; a longer one is split.
 const MAX_LINE: usize = 16 * 1024;
+/// Sweeps over the process table to end a session; each takes about a millisecond.
+const MAX_SWEEPS: usize = 100;
 
 /// A running worker: the way to stop it. Dropping it stops the worker too (the supervisor sees the link close).
 #[derive(Debug)]
@@ -91,9 +94,7 @@ pub fn start(
         .envs(&launch.env)
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        // A Ctrl-C at the terminal is for `eto run` alone; it stops its workers in order.
-        .process_group(0);
+        .stderr(Stdio::piped());
     if let Some(directory) = &launch.directory {
         command.current_dir(directory);
     }
@@ -123,13 +124,12 @@ async fn follow(
     id: &RunId,
     events: &mpsc::Sender<(RunId, ProcessEvent)>,
 ) -> ProcessEvent {
+    let session = child.id().and_then(|pid| i32::try_from(pid).ok());
     let mut ended = None;
-    let mut group = None;
     let mut lines = reports.lines();
     while let Ok(Some(line)) = lines.next_line().await {
         match serde_json::from_str(&line) {
             Ok(Report::Started { pid }) => {
-                group = Some(pid);
                 let _ = events.send((id.clone(), ProcessEvent::Started { pid })).await;
             }
             Ok(Report::NotStarted { why }) => {
@@ -145,12 +145,25 @@ async fn follow(
     }
     let _ = child.wait().await;
     ended.unwrap_or_else(|| {
-        // The supervisor itself was killed: nobody else watches over the group now.
-        if let Some(pid) = group {
-            let _ = killpg(Pid::from_raw(pid), Signal::SIGKILL);
-        }
+        // The supervisor itself was killed: nobody else watches over its session now.
+        session.into_iter().for_each(end_session);
         ProcessEvent::Ended { code: 137, message: Some("its supervisor was killed".to_owned()) }
     })
+}
+
+/// Kills all processes of a session, also those that are started meanwhile.
+fn end_session(session: i32) {
+    let proc = Proc::of_this_machine();
+    for _ in 0..MAX_SWEEPS {
+        let left: Vec<i32> =
+            proc.table().iter().filter(|s| s.session == session && !s.is_zombie()).map(|s| s.pid).collect();
+        if left.is_empty() {
+            return;
+        }
+        for pid in left {
+            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+        }
+    }
 }
 
 async fn forward(from: impl AsyncRead + Unpin, id: RunId, events: mpsc::Sender<(RunId, ProcessEvent)>) {

@@ -99,9 +99,9 @@ impl Usage {
         let is_gpu = matches!(id.name.as_str(), builtin::GPU | builtin::GPU_MEMORY);
         SignalData {
             per_pod: HashMap::from([(self.namespace.clone(), samples)]),
-            per_namespace: HashMap::new(),
             trouble: self.gpu_trouble.clone().filter(|_| is_gpu),
             healthy_since: self.since,
+            ..SignalData::default()
         }
     }
 
