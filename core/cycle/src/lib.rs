@@ -5,8 +5,12 @@
 //! record the decision, and keep the state in `status`. That glue is here, once; `docs/decisions/0002-cycle-crate.md`
 //! says why.
 
+pub mod pod;
 mod problems;
 pub mod quantity;
 pub mod resources;
+pub mod service;
+pub mod spec;
+pub mod template;
 
 pub use problems::{SpecProblem, SpecProblems};

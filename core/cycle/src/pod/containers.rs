@@ -1,0 +1,63 @@
+//! What every container of a training pod gets: the environment of its round, and shared memory.
+
+use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, EnvVar, PodSpec, Volume, VolumeMount};
+
+const SHM_PATH: &str = "/dev/shm";
+const SHM_VOLUME: &str = "elastic-shm";
+
+/// Gives the containers the environment of the member and shared memory; returns the names of the user's variables
+/// that had to give way.
+pub(super) fn dress(spec: &mut PodSpec, env: &[(String, String)]) -> Vec<String> {
+    let mut overridden = Vec::new();
+    for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+        set_env(container, env, &mut overridden);
+    }
+    shared_memory(spec);
+    overridden.sort();
+    overridden.dedup();
+    overridden
+}
+
+/// The round's variables come first, so that the user's own can refer to them as `$(RANK)`.
+fn set_env(container: &mut Container, env: &[(String, String)], overridden: &mut Vec<String>) {
+    let of =
+        |name: &str, value: &str| EnvVar { name: name.to_string(), value: Some(value.to_string()), value_from: None };
+    let own = container.env.take().unwrap_or_default();
+    let mut all: Vec<EnvVar> = env.iter().map(|(name, value)| of(name, value)).collect();
+    // Logs of a training program should be there when it dies, not in a buffer.
+    if !own.iter().any(|e| e.name == "PYTHONUNBUFFERED") {
+        all.push(of("PYTHONUNBUFFERED", "1"));
+    }
+    for e in own {
+        if env.iter().any(|(name, _)| *name == e.name) {
+            overridden.push(e.name);
+        } else {
+            all.push(e);
+        }
+    }
+    container.env = Some(all);
+}
+
+/// Data loaders pass batches through `/dev/shm`, and a container's default of 64 MiB is the most common first error.
+/// There is no size limit of its own: what is written counts against the pod's memory limit, which bounds it.
+fn shared_memory(spec: &mut PodSpec) {
+    let mounted =
+        |c: &Container| c.volume_mounts.iter().flatten().any(|m| m.mount_path.trim_end_matches('/') == SHM_PATH);
+    let mut added = false;
+    for container in spec.containers.iter_mut().filter(|c| !mounted(c)) {
+        container.volume_mounts.get_or_insert_default().push(VolumeMount {
+            name: SHM_VOLUME.to_string(),
+            mount_path: SHM_PATH.to_string(),
+            ..VolumeMount::default()
+        });
+        added = true;
+    }
+    let volumes = spec.volumes.get_or_insert_default();
+    if added && !volumes.iter().any(|v| v.name == SHM_VOLUME) {
+        volumes.push(Volume {
+            name: SHM_VOLUME.to_string(),
+            empty_dir: Some(EmptyDirVolumeSource { medium: Some("Memory".to_string()), size_limit: None }),
+            ..Volume::default()
+        });
+    }
+}

@@ -1,0 +1,145 @@
+//! From a job and a member of a round to the pod that runs it.
+
+mod affinity;
+mod containers;
+
+use std::collections::BTreeMap;
+
+use eto_api::{ElasticJob, RestartPolicy, labels};
+use eto_engine::plan::NewPod;
+use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use sha2::{Digest, Sha256};
+
+use crate::template::{self, Role};
+use crate::{SpecProblems, service};
+
+/// Where a pod should run, as the placement policy said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct NodeHint {
+    /// Name of the node.
+    pub node: String,
+    /// Wait for it rather than run elsewhere.
+    pub required: bool,
+}
+
+/// A pod to create.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BuiltPod {
+    pub pod: Pod,
+    /// Variables of the user that had to give way to those of the round.
+    pub overridden: Vec<String>,
+}
+
+/// Builds the pod of a member. The same arguments give the same pod with the same name, so a retry can't make two.
+/// `None` while the job has no template.
+///
+/// # Errors
+/// What is wrong with the template or its short forms.
+pub fn build(job: &ElasticJob, new: &NewPod, hint: Option<&NodeHint>) -> Result<Option<BuiltPod>, SpecProblems> {
+    let role = Role::of(new.index);
+    let Some(template) = template::merged(job, role)? else { return Ok(None) };
+    let PodTemplateSpec { metadata, spec } = template;
+    let mut spec = spec.unwrap_or_default();
+    let overridden = containers::dress(&mut spec, &new.env);
+    settle(job, new, &mut spec);
+    if let Some(hint) = hint {
+        affinity::point_to(&mut spec, hint);
+    }
+    let mut metadata = metadata.unwrap_or_default();
+    metadata.labels.get_or_insert_default().extend(own_labels(job, new));
+    if let Some(queue) = job.spec.scheduling_policy.as_ref().and_then(|p| p.queue.clone()) {
+        metadata.annotations.get_or_insert_default().entry(labels::VOLCANO_QUEUE.to_string()).or_insert(queue);
+    }
+    if let Some(hint) = hint {
+        metadata.annotations.get_or_insert_default().insert(labels::PLACED_ON.to_string(), hint.node.clone());
+    }
+    let pod = Pod {
+        metadata: ObjectMeta {
+            name: Some(pod_name(job, new.index, new.round)),
+            namespace: job.metadata.namespace.clone(),
+            labels: metadata.labels,
+            annotations: metadata.annotations,
+            finalizers: metadata.finalizers,
+            owner_references: owner(job).map(|o| vec![o]),
+            ..ObjectMeta::default()
+        },
+        spec: Some(spec),
+        status: None,
+    };
+    Ok(Some(BuiltPod { pod, overridden }))
+}
+
+/// Stable host name of the worker with this index: `<job>-master-0`, `<job>-worker-<index>`.
+pub fn hostname(job: &str, index: u32) -> String {
+    format!("{job}-{}-{index}", Role::of(index).name())
+}
+
+/// Name of the pod: the host name and a suffix of its own for each round, since a successor may be there before its
+/// predecessor is gone.
+pub fn pod_name(job: &ElasticJob, index: u32, round: u64) -> String {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    let uid = job.metadata.uid.as_deref().unwrap_or_default();
+    format!("{}-{}", hostname(name, index), suffix(uid, round, index))
+}
+
+/// Five characters that read well and spell no words, as in names that Kubernetes makes.
+fn suffix(uid: &str, round: u64, index: u32) -> String {
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let digest = Sha256::digest(format!("{uid}/{round}/{index}").as_bytes());
+    digest.iter().take(5).map(|b| char::from(LETTERS[usize::from(*b) % LETTERS.len()])).collect()
+}
+
+/// Makes the job the owner, so that deleting it deletes all of it. `None` for a job that is on no server.
+pub(crate) fn owner(job: &ElasticJob) -> Option<OwnerReference> {
+    Some(OwnerReference {
+        api_version: format!("{}/{}", eto_api::GROUP, eto_api::VERSION),
+        kind: "ElasticJob".to_string(),
+        name: job.metadata.name.clone()?,
+        uid: job.metadata.uid.clone()?,
+        controller: Some(true),
+        block_owner_deletion: Some(true),
+    })
+}
+
+fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {
+    let name = job.metadata.name.clone().unwrap_or_default();
+    let role = Role::of(new.index).name();
+    [
+        (labels::ELASTIC_JOB, name.clone()),
+        (labels::JOB_NAME, name.clone()),
+        (labels::ROLE, role.to_string()),
+        (labels::ROUND, new.round.to_string()),
+        (labels::INDEX, new.index.to_string()),
+        (labels::TEMPLATE_HASH, template::hash(job)),
+        (labels::MANAGED_BY, labels::MANAGER.to_string()),
+        (labels::KUBEFLOW_JOB_NAME, name),
+        (labels::KUBEFLOW_JOB_ROLE, role.to_string()),
+        (labels::KUBEFLOW_REPLICA_TYPE, role.to_string()),
+        (labels::KUBEFLOW_REPLICA_INDEX, new.index.to_string()),
+        (labels::KUBEFLOW_OPERATOR_NAME, labels::MANAGER.to_string()),
+    ]
+    .into_iter()
+    .map(|(k, v)| (k.to_string(), v))
+    .collect()
+}
+
+/// What the job decides for the pod as a whole.
+fn settle(job: &ElasticJob, new: &NewPod, spec: &mut PodSpec) {
+    let name = job.metadata.name.as_deref().unwrap_or_default();
+    spec.hostname = Some(hostname(name, new.index));
+    spec.subdomain = Some(service::name(job));
+    // With `ExitCode` the operator has to see the code of each exit, so the kubelet must not restart in place.
+    spec.restart_policy = Some(
+        match job.spec.restart_policy {
+            None | Some(RestartPolicy::OnFailure) => "OnFailure",
+            Some(RestartPolicy::Never | RestartPolicy::ExitCode) => "Never",
+        }
+        .to_string(),
+    );
+    let drain = job.spec.elasticity.as_ref().and_then(|e| e.drain_deadline_seconds).unwrap_or(30);
+    spec.termination_grace_period_seconds.get_or_insert(drain);
+    if let Some(class) = job.spec.scheduling_policy.as_ref().and_then(|p| p.priority_class.clone()) {
+        spec.priority_class_name.get_or_insert(class);
+    }
+}

@@ -1,0 +1,231 @@
+//! The pod template of a job: read from JSON, its short forms merged in.
+
+use eto_api::{ElasticJob, labels};
+use k8s_openapi::api::core::v1::{
+    Affinity, Container, EnvVar, PodTemplateSpec, TopologySpreadConstraint, Volume, VolumeMount,
+};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+use sha2::{Digest, Sha256};
+
+use crate::SpecProblems;
+
+/// Which pod of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// The worker with index 0.
+    Master,
+    Worker,
+}
+
+impl Role {
+    /// The role of the worker with this index.
+    pub fn of(index: u32) -> Role {
+        if index == 0 { Role::Master } else { Role::Worker }
+    }
+
+    /// As in labels and pod names.
+    pub fn name(self) -> &'static str {
+        match self {
+            Role::Master => labels::ROLE_MASTER,
+            Role::Worker => labels::ROLE_WORKER,
+        }
+    }
+}
+
+/// The template of a role with the short forms of the spec merged in; `None` while there is none.
+///
+/// # Errors
+/// Everything in it that core/v1 does not know how to read, with field paths.
+pub fn merged(job: &ElasticJob, role: Role) -> Result<Option<PodTemplateSpec>, SpecProblems> {
+    let own = job.spec.master.as_ref().and_then(|m| m.template.as_ref()).filter(|_| role == Role::Master);
+    let (path, value) = match (own, &job.spec.template) {
+        (Some(v), _) => ("spec.master.template", v),
+        (None, Some(v)) => ("spec.template", v),
+        (None, None) => return Ok(None),
+    };
+    let mut problems = SpecProblems::default();
+    let template = read_template(path, value, &mut problems);
+    let short = ShortForms::read(job, &mut problems);
+    let Some(mut template) = template.filter(|_| problems.is_empty()) else { return Err(problems) };
+    short.merge_into(&mut template, &job_selector(job));
+    Ok(Some(template))
+}
+
+/// Selector of all pods of a job.
+pub fn job_selector(job: &ElasticJob) -> LabelSelector {
+    let name = job.metadata.name.clone().unwrap_or_default();
+    LabelSelector { match_labels: Some([(labels::ELASTIC_JOB.to_string(), name)].into()), match_expressions: None }
+}
+
+/// Changes exactly when the user changed something that pods are made from. It is taken over what the user wrote, not
+/// over what this version makes of it, so that an upgrade of the product restarts no job.
+pub fn hash(job: &ElasticJob) -> String {
+    let s = &job.spec;
+    let inputs = json!({
+        "template": s.template,
+        "master": s.master.as_ref().and_then(|m| m.template.as_ref()),
+        "affinity": s.affinity,
+        "topologySpreadConstraints": s.topology_spread_constraints,
+        "volumes": s.volumes,
+        "volumeMounts": s.volume_mounts,
+        "env": s.env,
+        "restartPolicy": s.restart_policy,
+        "schedulingPolicy": s.scheduling_policy.as_ref().map(|p| json!([p.queue, p.priority_class])),
+        "drain": s.elasticity.as_ref().and_then(|e| e.drain_deadline_seconds),
+    });
+    let mut text = String::new();
+    canonical(&inputs, &mut text);
+    let mut hex = hex::encode(Sha256::digest(text.as_bytes()));
+    hex.truncate(12);
+    hex
+}
+
+/// JSON with sorted keys and without nulls, so that equal content has equal text.
+fn canonical(value: &Value, out: &mut String) {
+    match value {
+        Value::Object(map) => {
+            let mut entries: Vec<_> = map.iter().filter(|(_, v)| !v.is_null()).collect();
+            entries.sort_by_key(|(k, _)| *k);
+            out.push('{');
+            for (k, v) in entries {
+                out.push_str(&Value::String(k.clone()).to_string());
+                out.push(':');
+                canonical(v, out);
+                out.push(',');
+            }
+            out.push('}');
+        }
+        Value::Array(items) => {
+            out.push('[');
+            for v in items {
+                canonical(v, out);
+                out.push(',');
+            }
+            out.push(']');
+        }
+        leaf => out.push_str(&leaf.to_string()),
+    }
+}
+
+fn read_template(path: &str, value: &Value, problems: &mut SpecProblems) -> Option<PodTemplateSpec> {
+    for list in ["containers", "initContainers"] {
+        let containers = value.get("spec").and_then(|s| s.get(list)).and_then(Value::as_array);
+        for (i, c) in containers.into_iter().flatten().enumerate() {
+            check_env(&format!("{path}.spec.{list}[{i}].env"), c.get("env"), problems);
+        }
+    }
+    if !problems.is_empty() {
+        return None;
+    }
+    let template: PodTemplateSpec = decode(path, value, problems)?;
+    match &template.spec {
+        None => problems.add(format!("{path}.spec"), "is missing; give the pod at least one container"),
+        Some(s) if s.containers.is_empty() => {
+            problems.add(format!("{path}.spec.containers"), "is empty; the first container is the training program");
+        }
+        Some(_) => {}
+    }
+    Some(template)
+}
+
+/// Numbers and booleans as values of variables are the most common slip, and core/v1's own message is hard to read.
+fn check_env(path: &str, env: Option<&Value>, problems: &mut SpecProblems) {
+    for (i, e) in env.and_then(Value::as_array).into_iter().flatten().enumerate() {
+        if let Some(v @ (Value::Number(_) | Value::Bool(_))) = e.get("value") {
+            problems.add(format!("{path}[{i}].value"), format!("must be text; write \"{v}\" in quotes"));
+        }
+    }
+}
+
+fn decode<T: DeserializeOwned>(path: &str, value: &Value, problems: &mut SpecProblems) -> Option<T> {
+    match serde_path_to_error::deserialize(value) {
+        Ok(v) => Some(v),
+        Err(e) => {
+            let inner = e.path().to_string();
+            let full = match inner.as_str() {
+                "." => path.to_string(),
+                p if p.starts_with('[') => format!("{path}{p}"),
+                p => format!("{path}.{p}"),
+            };
+            problems.add(full, format!("{}; write it as in core/v1", e.into_inner()));
+            None
+        }
+    }
+}
+
+/// The parts of a pod that the guide lets users write beside the template.
+#[derive(Default)]
+struct ShortForms {
+    affinity: Option<Affinity>,
+    spread: Vec<TopologySpreadConstraint>,
+    volumes: Vec<Volume>,
+    mounts: Vec<VolumeMount>,
+    env: Vec<EnvVar>,
+}
+
+impl ShortForms {
+    fn read(job: &ElasticJob, problems: &mut SpecProblems) -> ShortForms {
+        let s = &job.spec;
+        check_env("spec.env", s.env.as_ref(), problems);
+        if !problems.is_empty() {
+            return ShortForms::default();
+        }
+        ShortForms {
+            affinity: part("spec.affinity", s.affinity.as_ref(), problems),
+            spread: part("spec.topologySpreadConstraints", s.topology_spread_constraints.as_ref(), problems)
+                .unwrap_or_default(),
+            volumes: part("spec.volumes", s.volumes.as_ref(), problems).unwrap_or_default(),
+            mounts: part("spec.volumeMounts", s.volume_mounts.as_ref(), problems).unwrap_or_default(),
+            env: part("spec.env", s.env.as_ref(), problems).unwrap_or_default(),
+        }
+    }
+
+    fn merge_into(self, template: &mut PodTemplateSpec, selector: &LabelSelector) {
+        let spec = template.spec.get_or_insert_default();
+        if let Some(short) = self.affinity {
+            let affinity = spec.affinity.get_or_insert_default();
+            affinity.node_affinity = affinity.node_affinity.take().or(short.node_affinity);
+            affinity.pod_affinity = affinity.pod_affinity.take().or(short.pod_affinity);
+            affinity.pod_anti_affinity = affinity.pod_anti_affinity.take().or(short.pod_anti_affinity);
+        }
+        if !self.spread.is_empty() {
+            spec.topology_spread_constraints.get_or_insert_default().extend(self.spread);
+        }
+        for constraint in spec.topology_spread_constraints.iter_mut().flatten() {
+            if constraint.label_selector.is_none() {
+                constraint.label_selector = Some(selector.clone());
+            }
+        }
+        for volume in self.volumes {
+            let volumes = spec.volumes.get_or_insert_default();
+            if !volumes.iter().any(|v| v.name == volume.name) {
+                volumes.push(volume);
+            }
+        }
+        for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
+            merge_container(container, &self.mounts, &self.env);
+        }
+    }
+}
+
+fn part<T: DeserializeOwned>(path: &str, value: Option<&Value>, problems: &mut SpecProblems) -> Option<T> {
+    value.filter(|v| !v.is_null()).and_then(|v| decode(path, v, problems))
+}
+
+fn merge_container(container: &mut Container, mounts: &[VolumeMount], env: &[EnvVar]) {
+    for mount in mounts {
+        let own = container.volume_mounts.get_or_insert_default();
+        if !own.iter().any(|m| m.mount_path == mount.mount_path) {
+            own.push(mount.clone());
+        }
+    }
+    if !env.is_empty() {
+        let own = container.env.get_or_insert_default();
+        // The short forms come first, so that a container's own variables can refer to them.
+        let mut all: Vec<EnvVar> = env.iter().filter(|e| !own.iter().any(|o| o.name == e.name)).cloned().collect();
+        all.append(own);
+        *own = all;
+    }
+}
