@@ -2,7 +2,7 @@
 //!
 //! The engine takes data and gives data. The operator (Kubernetes) and the embedded mode (processes) both have to turn
 //! an `ElasticJob` into the engine's [`JobSpec`](eto_engine::job::JobSpec), ask the policy of a registry snapshot,
-//! record the decision, and keep the state in `status`. That glue is here, once; `docs/decisions/0002-cycle-crate.md`
+//! record the decision, and keep the state in `status`. That glue is here, once; `docs/decisions/0007-cycle-crate.md`
 //! says why.
 
 pub mod pod;

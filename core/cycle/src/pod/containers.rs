@@ -52,9 +52,8 @@ fn shared_memory(spec: &mut PodSpec) {
         });
         added = true;
     }
-    let volumes = spec.volumes.get_or_insert_default();
-    if added && !volumes.iter().any(|v| v.name == SHM_VOLUME) {
-        volumes.push(Volume {
+    if added && !spec.volumes.iter().flatten().any(|v| v.name == SHM_VOLUME) {
+        spec.volumes.get_or_insert_default().push(Volume {
             name: SHM_VOLUME.to_string(),
             empty_dir: Some(EmptyDirVolumeSource { medium: Some("Memory".to_string()), size_limit: None }),
             ..Volume::default()

@@ -14,6 +14,8 @@ use eto_engine::job::{
 };
 use eto_engine::time::Time;
 
+pub use scaling::BUILT_IN;
+
 use crate::template::{self, Role};
 use crate::{SpecProblems, resources};
 
@@ -147,7 +149,8 @@ fn sizes(job: &ElasticJob, problems: &mut SpecProblems) -> Sizes {
         (Some(a), Some(b)) => a.max(b),
         (Some(a), None) | (None, Some(a)) => a,
         (None, None) if policy_max.is_some() => 1,
-        (None, None) => replicas,
+        // Not above an explicit maximum, so that the complaint below is about `replicas`.
+        (None, None) => job_max.map_or(replicas, |max| replicas.min(max)),
     };
     let max = match (job_max, policy_max) {
         (Some(a), Some(b)) => a.min(b),

@@ -1,0 +1,158 @@
+//! How pods are made from jobs, point by point.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use eto_api::ElasticJob;
+use eto_cycle::pod::{self, BuiltPod, NodeHint};
+use eto_cycle::{spec, template};
+use eto_engine::plan::NewPod;
+use serde_json::{Value, json};
+
+fn job(spec: Value) -> ElasticJob {
+    serde_json::from_value(json!({
+        "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob",
+        "metadata": {"name": "train", "namespace": "team", "uid": "u1"}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn with_container(extra: Value) -> Value {
+    let mut container = json!({"name": "main", "image": "i"});
+    container.as_object_mut().unwrap().extend(extra.as_object().unwrap().clone());
+    json!({"replicas": 4, "template": {"spec": {"containers": [container]}}})
+}
+
+fn member(index: u32, round: u64) -> NewPod {
+    NewPod { index, round, size: 4, env: vec![("RANK".to_string(), index.to_string())] }
+}
+
+fn built(job: &ElasticJob, index: u32) -> BuiltPod {
+    pod::build(job, &member(index, 1), None).unwrap().unwrap()
+}
+
+fn json_of(b: &BuiltPod) -> Value {
+    serde_json::to_value(&b.pod).unwrap()
+}
+
+#[test]
+fn the_rounds_variables_win_and_the_user_is_told() {
+    let env = json!({"env": [
+        {"name": "RANK", "value": "7"}, {"name": "MINE", "value": "$(RANK)"}, {"name": "PYTHONUNBUFFERED", "value": "0"},
+    ]});
+    let b = built(&job(with_container(env)), 2);
+    assert_eq!(b.overridden, ["RANK"]);
+    assert_eq!(
+        json_of(&b)["spec"]["containers"][0]["env"],
+        json!([
+            {"name": "RANK", "value": "2"},
+            {"name": "MINE", "value": "$(RANK)"},
+            {"name": "PYTHONUNBUFFERED", "value": "0"},
+        ])
+    );
+}
+
+#[test]
+fn a_containers_own_variable_beats_the_short_form() {
+    let mut spec = with_container(json!({"env": [{"name": "A", "value": "own"}]}));
+    spec["env"] = json!([{"name": "A", "value": "short"}, {"name": "B", "value": "short"}]);
+    let pod = json_of(&built(&job(spec), 1));
+    let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+    let value = |name: &str| env.iter().find(|e| e["name"] == name).unwrap()["value"].clone();
+    assert_eq!((value("A"), value("B")), (json!("own"), json!("short")));
+    assert_eq!(env.iter().filter(|e| e["name"] == "A").count(), 1);
+}
+
+#[test]
+fn names_are_the_same_for_a_retry_and_differ_between_rounds() {
+    let job = job(with_container(json!({})));
+    let name =
+        |index, round| pod::build(&job, &member(index, round), None).unwrap().unwrap().pod.metadata.name.unwrap();
+    assert_eq!(name(1, 3), name(1, 3));
+    assert_ne!(name(1, 3), name(1, 4));
+    assert!(name(0, 1).starts_with("train-master-0-"), "{}", name(0, 1));
+    assert!(name(3, 1).starts_with("train-worker-3-"), "{}", name(3, 1));
+}
+
+#[test]
+fn the_longest_name_gives_a_legal_host_name() {
+    let longest = "a".repeat(eto_api::MAX_NAME);
+    let last = u32::try_from(spec::MAX_WORKERS).unwrap() - 1;
+    assert!(pod::hostname(&longest, last).len() <= 63);
+}
+
+#[test]
+fn shared_memory_is_mounted_once() {
+    let plain = json_of(&built(&job(with_container(json!({}))), 0));
+    assert_eq!(plain["spec"]["volumes"][0]["emptyDir"], json!({"medium": "Memory"}));
+    assert_eq!(plain["spec"]["containers"][0]["volumeMounts"][0]["mountPath"], json!("/dev/shm"));
+    let own =
+        json_of(&built(&job(with_container(json!({"volumeMounts": [{"name": "s", "mountPath": "/dev/shm/"}]}))), 0));
+    assert_eq!(own["spec"]["containers"][0]["volumeMounts"].as_array().unwrap().len(), 1);
+    assert_eq!(own["spec"]["volumes"], Value::Null);
+}
+
+#[test]
+fn a_required_node_is_anded_into_every_term_and_empty_terms_stay_empty() {
+    let mut spec = with_container(json!({}));
+    spec["affinity"] = json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
+        {"matchExpressions": [{"key": "gpu", "operator": "Exists"}]},
+        {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
+        {},
+    ]}}});
+    let hint = NodeHint { node: "n1".to_string(), required: true };
+    let b = pod::build(&job(spec), &member(1, 1), Some(&hint)).unwrap().unwrap();
+    let pod = json_of(&b);
+    let terms =
+        &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    let node = json!([{"key": "metadata.name", "operator": "In", "values": ["n1"]}]);
+    assert_eq!(terms[0]["matchFields"], node);
+    assert_eq!(terms[1]["matchFields"], node);
+    assert_eq!(terms[2], json!({}));
+}
+
+#[test]
+fn a_preferred_node_is_a_preference_beside_the_users_terms() {
+    let hint = NodeHint { node: "n1".to_string(), required: false };
+    let b = pod::build(&job(with_container(json!({}))), &member(1, 1), Some(&hint)).unwrap().unwrap();
+    let affinity = json_of(&b)["spec"]["affinity"]["nodeAffinity"].clone();
+    assert_eq!(affinity["requiredDuringSchedulingIgnoredDuringExecution"], Value::Null);
+    let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"][0];
+    assert_eq!(preferred["preference"]["matchFields"][0]["values"], json!(["n1"]));
+}
+
+#[test]
+fn the_master_may_have_a_template_of_its_own() {
+    let mut spec = with_container(json!({}));
+    spec["master"] = json!({"template": {"spec": {"containers": [{"name": "boss", "image": "j"}]}}});
+    let job = job(spec);
+    assert_eq!(json_of(&built(&job, 0))["spec"]["containers"][0]["name"], json!("boss"));
+    assert_eq!(json_of(&built(&job, 1))["spec"]["containers"][0]["name"], json!("main"));
+}
+
+#[test]
+fn the_hash_changes_with_what_pods_are_made_from_and_with_nothing_else() {
+    let base = job(with_container(json!({})));
+    let mut sized = base.clone();
+    sized.spec.replicas = Some(2);
+    sized.spec.max_replicas = Some(9);
+    sized.spec.suspend = Some(true);
+    assert_eq!(template::hash(&base), template::hash(&sized));
+    let mut env = base.clone();
+    env.spec.env = Some(json!([{"name": "A", "value": "1"}]));
+    assert_ne!(template::hash(&base), template::hash(&env));
+    let image = job(with_container(json!({"image": "other"})));
+    assert_ne!(template::hash(&base), template::hash(&image));
+}
+
+#[test]
+fn restart_policies_and_the_grace_period() {
+    let with = |policy: Value| {
+        let mut spec = with_container(json!({}));
+        spec["restartPolicy"] = policy;
+        spec["elasticity"] = json!({"drainDeadlineSeconds": 45});
+        json_of(&built(&job(spec), 1))["spec"].clone()
+    };
+    assert_eq!(with(Value::Null)["restartPolicy"], json!("OnFailure"));
+    assert_eq!(with(json!("Never"))["restartPolicy"], json!("Never"));
+    assert_eq!(with(json!("ExitCode"))["restartPolicy"], json!("Never"));
+    assert_eq!(with(json!("Never"))["terminationGracePeriodSeconds"], json!(45));
+}

@@ -1,0 +1,197 @@
+//! Reading specs: every problem is told at once, and nothing panics.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use std::time::Duration;
+
+use eto_api::ElasticJob;
+use eto_cycle::spec::job_spec;
+use eto_cycle::{SpecProblems, pod};
+use eto_engine::job::{JobSpec, LegalSizes};
+use eto_engine::plan::NewPod;
+use proptest::prelude::*;
+use serde_json::{Map, Value, json};
+
+fn read(spec: Value) -> Result<JobSpec, SpecProblems> {
+    job_spec(&job(&spec))
+}
+
+fn job(spec: &Value) -> ElasticJob {
+    serde_json::from_value(json!({
+        "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "train"}, "spec": spec,
+    }))
+    .unwrap()
+}
+
+fn paths(spec: Value) -> Vec<String> {
+    read(spec).unwrap_err().0.into_iter().map(|p| p.path).collect()
+}
+
+#[test]
+fn all_problems_are_listed_with_their_paths() {
+    let spec = json!({
+        "replicas": 3, "backoffLimit": -1,
+        "replicaSizes": {"list": [2], "multipleOf": 2},
+        "scalingPolicy": {
+            "module": "../etc/passwd",
+            "metrics": [
+                {"type": "Resource", "resource": {"name": "cpu", "target": {"type": "Value", "value": "1"}}},
+                {"type": "Pods"},
+                {"type": "External", "external": {"metric": {"name": "q"}, "target": {"type": "Value", "value": "ten"}}},
+                {"type": "Wish"},
+            ],
+            "behavior": {"scaleUp": {"selectPolicy": "All", "policies": [{"type": "Pods", "value": 0, "periodSeconds": 9000}]}},
+        },
+        "template": {"spec": {"containers": [{"name": "c", "env": [{"name": "A", "value": 1}]}]}},
+    });
+    assert_eq!(
+        paths(spec),
+        [
+            "spec.replicaSizes",
+            "spec.template.spec.containers[0].env[0].value",
+            "spec.backoffLimit",
+            "spec.scalingPolicy.module",
+            "spec.scalingPolicy.metrics[0].resource.target.type",
+            "spec.scalingPolicy.metrics[1].pods",
+            "spec.scalingPolicy.metrics[2].external.target.value",
+            "spec.scalingPolicy.metrics[3].type",
+            "spec.scalingPolicy.behavior.scaleUp.selectPolicy",
+            "spec.scalingPolicy.behavior.scaleUp.policies[0].value",
+            "spec.scalingPolicy.behavior.scaleUp.policies[0].periodSeconds",
+        ]
+    );
+}
+
+#[test]
+fn sizes_out_of_range_say_what_to_do() {
+    let text = |spec| read(spec).unwrap_err().to_string();
+    assert!(text(json!({"replicas": 0})).contains("from 1"));
+    assert!(text(json!({"replicas": 3, "minReplicas": 5, "maxReplicas": 4})).contains("lower minReplicas or raise"));
+    assert!(text(json!({"replicas": 9, "maxReplicas": 4})).contains("lower replicas or raise maxReplicas"));
+    let outside = json!({"replicas": 3, "scalingPolicy": {"minReplicas": 4, "maxReplicas": 9, "module": "m"}});
+    assert!(text(outside).contains("with the scaling policy's range"));
+}
+
+#[test]
+fn ranges_are_intersected() {
+    let range = |spec| read(spec).map(|s| (s.min, s.max)).unwrap();
+    assert_eq!(range(json!({"replicas": 3})), (3, 3));
+    assert_eq!(range(json!({"replicas": 3, "scalingPolicy": {"module": "m", "maxReplicas": 9}})), (1, 9));
+    assert_eq!(range(json!({"replicas": 3, "scalingPolicy": {"module": "m"}})), (3, 3));
+    let both = json!({"replicas": 4, "minReplicas": 2, "maxReplicas": 8,
+        "scalingPolicy": {"module": "m", "minReplicas": 3, "maxReplicas": 20}});
+    assert_eq!(range(both), (3, 8));
+}
+
+#[test]
+fn legal_sizes() {
+    let legal = |spec| read(spec).map(|s| s.legal);
+    let list = json!({"replicas": 4, "maxReplicas": 8, "replicaSizes": {"list": [8, 4, 4]}});
+    assert_eq!(legal(list).unwrap(), LegalSizes::List(vec![4, 8]));
+    let multiple = json!({"replicas": 4, "maxReplicas": 8, "replicaSizes": {"multipleOf": 2}});
+    assert_eq!(legal(multiple).unwrap(), LegalSizes::MultipleOf(2));
+    assert!(legal(json!({"replicas": 5, "maxReplicas": 7, "replicaSizes": {"multipleOf": 4}})).is_err());
+}
+
+#[test]
+fn behaviour_has_the_defaults_of_its_kind() {
+    let behavior =
+        |policy: Value| read(json!({"replicas": 3, "scalingPolicy": policy})).unwrap().scaling.unwrap().behavior;
+    let metrics = json!([{"type": "Resource", "resource": {"name": "cpu",
+        "target": {"type": "Utilization", "averageUtilization": 70}}}]);
+    assert_eq!(behavior(json!({"metrics": metrics})), None);
+    let hpa = behavior(json!({"metrics": metrics, "behavior": {}})).unwrap();
+    assert_eq!((hpa.up.stabilization, hpa.up.policies.len()), (Duration::ZERO, 2));
+    assert_eq!((hpa.down.stabilization, hpa.down.policies.len()), (Duration::from_secs(300), 1));
+    let module = behavior(json!({"module": "m", "behavior": {"scaleDown": {"tolerance": "50m"}}})).unwrap();
+    assert_eq!((module.up.stabilization, module.up.policies.len()), (Duration::from_secs(60), 0));
+    assert!((module.down.tolerance - 0.05).abs() < 1e-12);
+}
+
+#[test]
+fn a_spec_of_the_wrong_shape_names_the_field() {
+    assert_eq!(paths(json!({"replicas": "three"})), ["spec.replicas"]);
+    assert_eq!(
+        paths(json!({"template": {"spec": {"containers": [{"name": 5}]}}})),
+        ["spec.template.spec.containers[0].name"]
+    );
+    assert_eq!(
+        paths(json!({"volumes": [{"name": "a"}, 7], "template": {"spec": {"containers": [{"name": "c"}]}}})),
+        ["spec.volumes[1]"]
+    );
+}
+
+/// Any JSON, with the field names of the API far more often than chance would have them.
+fn arbitrary_json() -> impl Strategy<Value = Value> {
+    let keys = prop_oneof![
+        Just("spec"),
+        Just("replicas"),
+        Just("minReplicas"),
+        Just("maxReplicas"),
+        Just("template"),
+        Just("containers"),
+        Just("env"),
+        Just("name"),
+        Just("value"),
+        Just("scalingPolicy"),
+        Just("metrics"),
+        Just("type"),
+        Just("target"),
+        Just("behavior"),
+        Just("replicaSizes"),
+        Just("list"),
+        Just("multipleOf"),
+        Just("volumes"),
+        Just("affinity"),
+        Just("nodeAffinity"),
+        Just("module"),
+        Just("config"),
+        Just("resource"),
+        Just("averageValue"),
+        Just("resources"),
+        Just("requests"),
+        Just("cpu"),
+        Just("master"),
+        Just("elasticity"),
+        Just("topologySpreadConstraints"),
+    ];
+    let leaf = prop_oneof![
+        Just(Value::Null),
+        any::<bool>().prop_map(Value::from),
+        any::<i64>().prop_map(Value::from),
+        (-3_i64..12).prop_map(Value::from),
+        any::<f64>().prop_map(Value::from),
+        ".{0,12}".prop_map(Value::from),
+        "[-+]?[0-9.]{1,50}[eEKMGimnu]{0,2}[0-9]{0,3}".prop_map(Value::from),
+        Just(Value::from("Resource")),
+        Just(Value::from("AverageValue")),
+        Just(Value::from("cpu")),
+    ];
+    leaf.prop_recursive(6, 64, 6, move |inner| {
+        prop_oneof![
+            prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+            prop::collection::vec((keys.clone().prop_map(str::to_string), inner), 0..6)
+                .prop_map(|e| Value::Object(e.into_iter().collect::<Map<_, _>>())),
+        ]
+    })
+}
+
+proptest! {
+    #[test]
+    fn no_object_panics_and_bounds_hold(spec in arbitrary_json()) {
+        let job = job(&spec);
+        if let Ok(read) = job_spec(&job) {
+            prop_assert!(1 <= read.min && read.min <= read.replicas && read.replicas <= read.max);
+        }
+        let new = NewPod { index: 1, round: 1, size: 2, env: vec![("RANK".into(), "1".into())] };
+        let _ = pod::build(&job, &new, None);
+    }
+
+    #[test]
+    fn any_template_is_read_or_refused(template in arbitrary_json()) {
+        let job = job(&json!({"replicas": 2, "template": template}));
+        if let Ok(read) = job_spec(&job) {
+            let request = read.template.map(|t| t.request).unwrap_or_default();
+            prop_assert!(request.cpu >= 0.0 && request.cpu.is_finite());
+        }
+    }
+}
