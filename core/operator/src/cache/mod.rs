@@ -1,0 +1,18 @@
+//! What is there, as the API server told: jobs, pods, nodes and services, watched and trimmed on the way in.
+//!
+//! The loops read nothing else: no object is fetched on its own. What this replica wrote itself is put in at once, from
+//! the answer to the write, and later news that is older than that is passed over, so that a slow watch never makes the
+//! operator create or delete anything twice.
+
+pub mod jobs;
+pub mod nodes;
+pub mod pods;
+mod watch;
+
+pub use watch::{Watches, start};
+
+/// `metadata.resourceVersion` as a number; versions of one kind are ordered (Kubernetes 1.35 says so, and all before
+/// held to it). 0 where it is missing.
+pub fn version(of: Option<&str>) -> u64 {
+    of.and_then(|v| v.parse().ok()).unwrap_or(0)
+}
