@@ -1,0 +1,245 @@
+//! The world of the cases: one cluster, one exporter, one Prometheus; per case a namespace and its operator.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use eto_api::{ElasticJob, labels};
+use k8s_openapi::api::core::v1::{Namespace, Pod};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::api::{DeleteParams, ObjectMeta, Patch, PatchParams, PostParams};
+use kube::{Api, Client, ResourceExt};
+use serde_json::Value;
+use tempfile::TempDir;
+use tokio::sync::Mutex;
+
+use crate::cluster::Cluster;
+use crate::exporter::Exporter;
+use crate::operator::{Operator, Setup};
+use crate::prometheus::Prometheus;
+use crate::{Failure, Outcome, wait};
+
+/// How long what takes seconds may take on a busy machine.
+pub const SOON: Duration = Duration::from_secs(60);
+
+/// What a case has to its hands.
+pub struct World {
+    pub cluster: Arc<Cluster>,
+    pub client: Client,
+    pub exporter: Arc<Exporter>,
+    pub prometheus: Arc<Mutex<Prometheus>>,
+    /// URL of Prometheus.
+    pub signals: String,
+    /// The case's namespace.
+    pub namespace: String,
+    directory: Arc<TempDir>,
+}
+
+impl World {
+    /// Starts what all cases share.
+    pub async fn start() -> Outcome<World> {
+        let cluster = Arc::new(Cluster::start(4)?);
+        let client = cluster.client().await?;
+        install_crd(&client).await?;
+        let exporter = Arc::new(Exporter::start(client.clone()).await?);
+        let prometheus = Prometheus::start(exporter.address).await?;
+        let signals = prometheus.url();
+        Ok(World {
+            cluster,
+            client,
+            exporter,
+            prometheus: Arc::new(Mutex::new(prometheus)),
+            signals,
+            namespace: "default".into(),
+            directory: Arc::new(TempDir::new()?),
+        })
+    }
+
+    /// The same world, for one case.
+    pub fn for_case(&self, case: &str) -> World {
+        World {
+            cluster: Arc::clone(&self.cluster),
+            client: self.client.clone(),
+            exporter: Arc::clone(&self.exporter),
+            prometheus: Arc::clone(&self.prometheus),
+            signals: self.signals.clone(),
+            namespace: case.replace([':', '_'], "-").replace("--", "-"),
+            directory: Arc::clone(&self.directory),
+        }
+    }
+
+    /// Makes the case's namespace and starts an operator that serves it alone, with a period of one second.
+    pub async fn operator(&self) -> Outcome<Operator> {
+        self.operator_with(&[]).await
+    }
+
+    /// The same with further settings.
+    pub async fn operator_with(&self, settings: &[(&str, &str)]) -> Outcome<Operator> {
+        self.make_namespace(&self.namespace).await?;
+        Operator::start(&self.setup(settings)).await
+    }
+
+    /// How this case's operator is started.
+    pub fn setup(&self, settings: &[(&str, &str)]) -> Setup {
+        let mut all: BTreeMap<String, String> = [
+            ("ETO_KUBERNETES_NAMESPACE", self.namespace.as_str()),
+            ("ETO_LEADER_NAMESPACE", self.namespace.as_str()),
+            ("ETO_LEADER_DURATION", "4s"),
+            ("ETO_LEADER_RENEW_DEADLINE", "3s"),
+            ("ETO_LEADER_RETRY_PERIOD", "1s"),
+            ("ETO_EVALUATION_PERIOD", "1s"),
+            ("ETO_LOG_LEVEL", "info,eto_operator=debug"),
+        ]
+        .map(|(k, v)| (k.to_owned(), v.to_owned()))
+        .into();
+        all.extend(settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
+        Setup {
+            kubeconfig: self.cluster.kubeconfig.clone(),
+            prometheus: self.signals.clone(),
+            policies: policies(),
+            directory: self.directory.path().into(),
+            settings: all,
+        }
+    }
+
+    pub async fn make_namespace(&self, name: &str) -> Outcome {
+        let namespace =
+            Namespace { metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() }, ..Namespace::default() };
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        match api.create(&PostParams::default(), &namespace).await {
+            Err(kube::Error::Api(s)) if s.is_already_exists() => {}
+            other => drop(other?),
+        }
+        // Pods need the namespace's service account, which a controller makes.
+        let accounts: Api<k8s_openapi::api::core::v1::ServiceAccount> = Api::namespaced(self.client.clone(), name);
+        wait::until(&accounts, "", SOON, |all| {
+            all.iter().any(|a| a.name_any() == "default").then_some(()).ok_or_else(|| "no service account".to_owned())
+        })
+        .await
+    }
+
+    pub fn jobs(&self) -> Api<ElasticJob> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    pub fn pods(&self) -> Api<Pod> {
+        Api::namespaced(self.client.clone(), &self.namespace)
+    }
+
+    /// Applies a manifest (YAML, one object) with kubectl, into the case's namespace unless it names another.
+    pub async fn apply(&self, yaml: &str) -> Outcome<ElasticJob> {
+        let mut object: Value = serde_yaml::from_str(yaml)?;
+        if object.pointer("/metadata/namespace").is_none() {
+            object["metadata"]["namespace"] = self.namespace.clone().into();
+        }
+        let (name, namespace) = (text(&object, "/metadata/name"), text(&object, "/metadata/namespace"));
+        let api: Api<ElasticJob> = Api::namespaced(self.client.clone(), &namespace);
+        let parameters = PatchParams::apply("e2e").force();
+        Ok(api.patch(&name, &parameters, &Patch::Apply(object)).await?)
+    }
+
+    /// Waits until the job's status is as `check` wants it.
+    pub async fn job<T>(&self, name: &str, mut check: impl FnMut(&ElasticJob) -> Result<T, String>) -> Outcome<T> {
+        wait::until(&self.jobs(), "", SOON, |all| match all.iter().find(|j| j.name_any() == name) {
+            Some(job) => check(job).map_err(|m| format!("ElasticJob {name}: {m}; status {}", status_of(job))),
+            None => Err(format!("there is no ElasticJob {name}")),
+        })
+        .await
+    }
+
+    /// Waits until the job has exactly that many pods, all of one round, all ready, none on its way out.
+    pub async fn workers(&self, job: &str, count: usize) -> Outcome<Vec<Pod>> {
+        let selector = format!("{}={job}", labels::ELASTIC_JOB);
+        wait::until(&self.pods(), &selector, SOON, |all| {
+            let said: Vec<String> = all.iter().map(describe).collect();
+            let rounds: std::collections::BTreeSet<_> = all.iter().map(|p| p.labels().get(labels::ROUND).cloned()).collect();
+            let settled = all.iter().all(|p| ready(p) && p.metadata.deletion_timestamp.is_none());
+            if all.len() == count && rounds.len() <= 1 && settled {
+                Ok(all.to_vec())
+            } else {
+                Err(format!("expected {count} ready pods of one round, there are {}: {}", all.len(), said.join(", ")))
+            }
+        })
+        .await
+    }
+
+    /// What to look at when a case has failed.
+    pub fn evidence(&self) -> String {
+        let mut text = String::new();
+        for what in ["elasticjobs -o yaml", "pods -o wide", "events"] {
+            let arguments: Vec<&str> = ["-n", &self.namespace, "get"].into_iter().chain(what.split(' ')).collect();
+            let said = self.cluster.kubectl(&arguments).unwrap_or_else(|Failure(why)| why);
+            let lines: Vec<&str> = said.lines().take(150).collect();
+            text += &format!("  -- {what}\n  {}\n", lines.join("\n  "));
+        }
+        let logs = std::fs::read_dir(self.directory.path()).into_iter().flatten().flatten();
+        let newest = logs.max_by_key(|e| e.metadata().and_then(|m| m.modified()).ok());
+        if let Some(newest) = newest {
+            let log = std::fs::read_to_string(newest.path()).unwrap_or_default();
+            let lines: Vec<&str> = log.lines().collect();
+            text += &format!("  -- log of the operator\n  {}\n", lines[lines.len().saturating_sub(60)..].join("\n  "));
+        }
+        text
+    }
+
+    /// Takes the case's namespace away, without waiting for it.
+    pub async fn end(&self) {
+        let api: Api<Namespace> = Api::all(self.client.clone());
+        let _ = api.delete(&self.namespace, &DeleteParams::background()).await;
+    }
+}
+
+async fn install_crd(client: &Client) -> Outcome {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let crd = eto_api::crd();
+    let name = crd.name_any();
+    api.patch(&name, &PatchParams::apply("e2e").force(), &Patch::Apply(&crd)).await?;
+    wait::until(&api, "", SOON, |all| {
+        let conditions = |c: &CustomResourceDefinition| c.status.clone().and_then(|s| s.conditions).unwrap_or_default();
+        let established = |c: &CustomResourceDefinition| {
+            c.name_any() == name && conditions(c).iter().any(|x| x.type_ == "Established" && x.status == "True")
+        };
+        all.iter().any(established).then_some(()).ok_or_else(|| "the CRD is not established".to_owned())
+    })
+    .await
+}
+
+/// Where `tools/build-policies.sh` puts the policies, or `ETO_E2E_POLICIES`.
+fn policies() -> PathBuf {
+    std::env::var("ETO_E2E_POLICIES")
+        .map_or_else(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/policies"), PathBuf::from)
+}
+
+fn text(value: &Value, pointer: &str) -> String {
+    value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
+}
+
+fn status_of(job: &ElasticJob) -> String {
+    serde_json::to_string(&job.status).unwrap_or_default()
+}
+
+/// Whether a pod is ready.
+pub fn ready(pod: &Pod) -> bool {
+    let conditions = pod.status.as_ref().and_then(|s| s.conditions.as_ref());
+    conditions.is_some_and(|c| c.iter().any(|c| c.type_ == "Ready" && c.status == "True"))
+}
+
+fn describe(pod: &Pod) -> String {
+    let phase = pod.status.as_ref().and_then(|s| s.phase.clone()).unwrap_or_default();
+    let leaving = if pod.metadata.deletion_timestamp.is_some() { ", leaving" } else { "" };
+    let round = pod.labels().get(labels::ROUND).cloned().unwrap_or_default();
+    format!("{} ({phase}, round {round}{leaving})", pod.name_any())
+}
+
+/// The named condition of a job: status and reason.
+pub fn condition(job: &ElasticJob, kind: &str) -> Option<(String, String)> {
+    let status = job.status.as_ref()?;
+    status.conditions.iter().find(|c| c.kind == kind).map(|c| (c.status.clone(), c.reason.clone()))
+}
+
+/// The value of an environment variable of a pod's first container.
+pub fn variable(pod: &Pod, name: &str) -> Option<String> {
+    let container = pod.spec.as_ref()?.containers.first()?;
+    container.env.as_ref()?.iter().find(|e| e.name == name)?.value.clone()
+}

@@ -1,0 +1,35 @@
+//! Tests on a real control plane. `tests/e2e.sh [WORD...]` runs the cases whose name contains one of the words.
+//!
+//! A case is an async function of an `Arc<World>`, named in the list below; it gets a namespace of its own and starts
+//! its own operator.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: tests start processes and use files")]
+
+mod guide;
+mod scaling;
+
+use std::process::ExitCode;
+
+use eto_e2e::cases;
+
+fn main() -> ExitCode {
+    let words: Vec<String> = std::env::args().skip(1).filter(|a| !a.starts_with('-')).collect();
+    let all = cases![
+        guide::structure_waits_for_its_template,
+        guide::first_job_runs_with_master_and_workers,
+        guide::every_manifest_is_accepted,
+        guide::patch_scale_get_and_delete,
+        scaling::grows_and_shrinks_on_prometheus_values,
+    ];
+    if std::env::args().any(|a| a == "--list") {
+        all.iter().for_each(|c| println!("{}", c.name));
+        return ExitCode::SUCCESS;
+    }
+    let runtime = match tokio::runtime::Runtime::new() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("{error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    if runtime.block_on(eto_e2e::run::run(all, &words)) { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}

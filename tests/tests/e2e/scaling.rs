@@ -1,0 +1,53 @@
+//! Sizes that follow what Prometheus says.
+
+use std::sync::Arc;
+
+use eto_e2e::Outcome;
+use eto_e2e::world::World;
+
+/// A job of one-core workers whose shortest reactions are asked for, so that a test need not wait for HPA's windows.
+const JOB: &str = r"
+apiVersion: elastic.ai/v1alpha1
+kind: ElasticJob
+metadata: {name: busy}
+spec:
+  replicas: 2
+  frameworkType: PyTorch
+  scalingPolicy:
+    minReplicas: 2
+    maxReplicas: 6
+    metrics:
+    - {type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}
+    behavior:
+      scaleUp: {stabilizationWindowSeconds: 0, policies: [{type: Pods, value: 10, periodSeconds: 1}]}
+      scaleDown: {stabilizationWindowSeconds: 0, policies: [{type: Pods, value: 10, periodSeconds: 1}]}
+  template:
+    spec:
+      containers:
+      - {name: train, image: example.com/train:1, resources: {requests: {cpu: 1}}}
+";
+
+/// CPU utilisation above the target adds workers, below it takes them away; never beyond the bounds.
+pub(crate) async fn grows_and_shrinks_on_prometheus_values(world: Arc<World>) -> Outcome {
+    let _operator = world.operator().await?;
+    world.exporter.cpu(&world.namespace, "busy", 0.5);
+    world.apply(JOB).await?;
+    world.workers("busy", 2).await?;
+    // Twice the target: 2 workers become 4.
+    world.exporter.cpu(&world.namespace, "busy", 1.0);
+    target(&world, |t| t > 2).await?;
+    // The new workers share the load: the target's own 50 %.
+    world.exporter.cpu(&world.namespace, "busy", 0.05);
+    target(&world, |t| t == 2).await?;
+    world.workers("busy", 2).await?;
+    Ok(())
+}
+
+async fn target(world: &World, wanted: impl Fn(i64) -> bool) -> Outcome {
+    world
+        .job("busy", |job| {
+            let status = job.status.as_ref().ok_or("no status")?;
+            if wanted(status.target_replicas) { Ok(()) } else { Err(format!("target {}", status.target_replicas)) }
+        })
+        .await
+}
