@@ -1,0 +1,191 @@
+//! Prometheus as a source of signals.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use eto_engine::signals::{SignalData, SignalId, SignalSet};
+use eto_engine::time::Time;
+use futures::future::{join_all, try_join};
+
+use crate::answer::shorten;
+use crate::client::{Http, Session};
+use crate::collect::{Bodies, fold};
+use crate::error::{QueryError, SettingsError, SourceError};
+use crate::plan::{Request, plan};
+use crate::promql::Custom;
+use crate::settings::PrometheusSettings;
+
+/// The signals wanted, each with the namespaces of the jobs that want it.
+pub type Wants = HashMap<SignalId, BTreeSet<String>>;
+
+/// A Prometheus (or Thanos, Mimir, VictoriaMetrics: whatever serves its query API) to gather signals from.
+pub struct Prometheus {
+    pub(crate) settings: Arc<PrometheusSettings>,
+    pub(crate) http: Http,
+    kept: Mutex<Kept>,
+}
+
+/// What is remembered from one gathering to the next; nothing of a signal that is no longer wanted.
+#[derive(Default)]
+struct Kept {
+    /// Since when the source as a whole has answered.
+    source: Option<Time>,
+    /// Since when each signal has had answers.
+    signals: HashMap<SignalId, Option<Time>>,
+    /// Checked custom queries by their text.
+    queries: HashMap<String, Result<Arc<Custom>, QueryError>>,
+}
+
+impl fmt::Debug for Prometheus {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Prometheus").field("settings", &self.settings).finish_non_exhaustive()
+    }
+}
+
+impl Prometheus {
+    /// Checks the settings. Touches neither files nor the network: what is wrong there shows in each gathering, and mends
+    /// itself.
+    pub fn new(settings: PrometheusSettings) -> Result<Self, SettingsError> {
+        let settings = Arc::new(settings);
+        let http = Http::new(Arc::clone(&settings))?;
+        Ok(Prometheus { settings, http, kept: Mutex::default() })
+    }
+
+    /// Asks for all wanted signals at once and waits until all have answered, or `deadline` of the settings has passed.
+    ///
+    /// Never fails as a whole: a signal without an answer says why in its `trouble`, and its `healthy_since` is `None`.
+    /// After an outage `healthy_since` is the `now` of the first gathering that got an answer again. A signal wanted for
+    /// the first time counts as healthy for as long as the source as a whole has been.
+    pub async fn gather(&self, wants: &Wants, now: Time) -> SignalSet {
+        let plans: Vec<_> = wants.iter().map(|(id, namespaces)| (id, namespaces, self.plan(id, namespaces))).collect();
+        let session = self.http.session().await;
+        let answers = join_all(plans.into_iter().map(|(id, namespaces, plan)| {
+            let session = session.as_ref();
+            async move {
+                let outcome = match (plan, session) {
+                    (Err(error), _) => Err(error),
+                    (Ok(_), Err(error)) => Err(error.clone()),
+                    (Ok(requests), Ok(session)) => self.fetch(session, requests, namespaces, now).await,
+                };
+                (id, outcome)
+            }
+        }))
+        .await;
+        self.conclude(answers, wants, now)
+    }
+
+    fn plan(&self, id: &SignalId, namespaces: &BTreeSet<String>) -> Result<Vec<Request>, SourceError> {
+        let custom = id.query.as_deref().map(|query| self.custom(query)).transpose()?;
+        plan(&self.settings, id, custom.as_ref(), namespaces)
+            .ok_or_else(|| SourceError::UnknownSignal { name: shorten(&id.name) })
+    }
+
+    fn custom(&self, query: &str) -> Result<Arc<Custom>, QueryError> {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let label = &self.settings.namespace_label;
+        kept.queries.entry(query.to_owned()).or_insert_with(|| Custom::new(query, label).map(Arc::new)).clone()
+    }
+
+    async fn fetch(
+        &self,
+        session: &Session,
+        requests: Vec<Request>,
+        namespaces: &BTreeSet<String>,
+        now: Time,
+    ) -> Result<SignalData, SourceError> {
+        let mut data = SignalData::default();
+        let bodies = join_all(requests.into_iter().map(|request| self.bodies(session, request))).await;
+        let (mut answered, mut last) = (bodies.is_empty(), None);
+        for outcome in bodies {
+            let (only, outcome) = outcome;
+            let label = self.settings.namespace_label.clone();
+            let wanted = namespaces.clone();
+            let folded = match outcome {
+                // Reading megabytes takes tens of milliseconds, which no other task should wait for.
+                Ok(bodies) => tokio::task::spawn_blocking(move || {
+                    let mut part = SignalData::default();
+                    fold(&mut part, &bodies, &wanted, &label, now).map(|()| part)
+                })
+                .await
+                .unwrap_or_else(|e| Err(SourceError::Shape { why: format!("reading it failed: {e}") })),
+                Err(error) => Err(error),
+            };
+            match (folded, only) {
+                (Ok(part), _) => {
+                    answered = true;
+                    merge(&mut data, part);
+                }
+                (Err(error), Some(namespace)) => {
+                    data.namespace_trouble.insert(namespace, error.to_string());
+                    last = Some(error);
+                }
+                (Err(error), None) => last = Some(error),
+            }
+        }
+        match last {
+            Some(error) if !answered || error.is_outage() => Err(error),
+            _ => Ok(data),
+        }
+    }
+
+    /// Sends one request's queries; with the namespace it is for, if it is for one.
+    async fn bodies(&self, session: &Session, request: Request) -> (Option<String>, Result<Bodies, SourceError>) {
+        let only = match &request.shape {
+            crate::plan::Shape::Custom { only } => only.clone(),
+            _ => None,
+        };
+        let times = async {
+            match &request.times {
+                Some(times) => self.http.query(session, times).await.map(Some),
+                None => Ok(None),
+            }
+        };
+        let outcome = try_join(self.http.query(session, &request.values), times).await;
+        (only, outcome.map(|(values, times)| Bodies { shape: request.shape, values, times }))
+    }
+
+    /// Puts the answers together and keeps the books on outages.
+    fn conclude(
+        &self,
+        answers: Vec<(&SignalId, Result<SignalData, SourceError>)>,
+        wants: &Wants,
+        now: Time,
+    ) -> SignalSet {
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if answers.iter().any(|(_, outcome)| matches!(outcome, Err(error) if error.is_outage())) {
+            kept.source = None;
+        } else if answers.iter().any(|(_, outcome)| outcome.is_ok()) {
+            kept.source.get_or_insert(now);
+        }
+        let source = kept.source;
+        let mut set = SignalSet { at: now, signals: HashMap::with_capacity(answers.len()) };
+        for (id, outcome) in answers {
+            let since = kept.signals.entry(id.clone()).or_insert(source);
+            let data = match outcome {
+                Ok(data) => SignalData { healthy_since: Some(*since.get_or_insert(now)), ..data },
+                Err(error) => {
+                    *since = None;
+                    tracing::warn!(signal = %id.name, %error, "a signal has no answer");
+                    SignalData { trouble: Some(error.to_string()), ..SignalData::default() }
+                }
+            };
+            set.signals.insert(id.clone(), data);
+        }
+        kept.signals.retain(|id, _| wants.contains_key(id));
+        let texts: BTreeSet<&str> = wants.keys().filter_map(|id| id.query.as_deref()).collect();
+        kept.queries.retain(|query, _| texts.contains(query.as_str()));
+        set
+    }
+}
+
+fn merge(data: &mut SignalData, part: SignalData) {
+    if data.per_pod.is_empty() {
+        data.per_pod = part.per_pod;
+    } else {
+        data.per_pod.extend(part.per_pod);
+    }
+    data.per_namespace.extend(part.per_namespace);
+    data.namespace_trouble.extend(part.namespace_trouble);
+    data.trouble = data.trouble.take().or(part.trouble);
+}
