@@ -13,3 +13,5 @@ pub mod procfs;
 pub mod supervise;
 pub mod table;
 pub mod usage;
+pub mod news;
+pub mod screen;

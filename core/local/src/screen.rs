@@ -1,0 +1,356 @@
+//! The live view: its model, and how it is drawn. Drawing is a pure function of the model and the area.
+
+use std::collections::VecDeque;
+
+use eto_engine::decision::Decision;
+use eto_engine::time::Time;
+use ratatui::Frame;
+use ratatui::layout::{Constraint, Layout, Rect};
+use ratatui::style::{Color, Modifier, Style};
+use ratatui::text::{Line, Span};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, Wrap};
+
+use crate::news::{JobNews, News, PolicyNews, rfc3339, short_digest};
+
+/// Lines kept of each kind.
+const KEEP: usize = 200;
+/// Width of a utilisation bar.
+const BAR: usize = 10;
+
+/// A worker as it is shown.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct WorkerRow {
+    pub index: u32,
+    pub pid: Option<i32>,
+    pub state: String,
+    /// Cores, bytes and GPUs used; `None` = not known.
+    pub cpu: Option<f64>,
+    pub memory: Option<f64>,
+    pub gpu: Option<f64>,
+    /// What was asked for, in the same units; 0 = nothing.
+    pub cpu_request: f64,
+    pub gpu_request: f64,
+    pub restarts: u32,
+}
+
+/// All that is shown.
+#[derive(Debug, Default)]
+pub struct Screen {
+    pub job: Option<JobNews>,
+    pub policy: Option<PolicyNews>,
+    pub workers: Vec<WorkerRow>,
+    last: Option<Decision>,
+    decisions: VecDeque<(Time, String)>,
+    events: VecDeque<(Time, String)>,
+    output: VecDeque<String>,
+}
+
+fn keep<T>(queue: &mut VecDeque<T>, item: T) {
+    if queue.len() == KEEP {
+        queue.pop_front();
+    }
+    queue.push_back(item);
+}
+
+impl Screen {
+    /// Takes in a piece of news. `changed`: whether a decision differs from the one before in more than its numbers.
+    pub fn tell(&mut self, at: Time, news: &News, changed: bool) {
+        match news {
+            News::Job(job) => self.job = Some(job.clone()),
+            News::Policy(policy) => {
+                let text = match &policy.problem {
+                    None => format!("policy {} {} is served", policy.name, short_digest(&policy.digest)),
+                    Some(problem) => format!("policy {}: {problem}", policy.name),
+                };
+                keep(&mut self.events, (at, text));
+                self.policy = Some(policy.clone());
+            }
+            News::Decision(decision) => {
+                if changed {
+                    keep(&mut self.decisions, (at, decision_text(decision)));
+                }
+                self.last = Some((**decision).clone());
+            }
+            News::Event { reason, message, .. } => keep(&mut self.events, (at, format!("{reason}: {message}"))),
+            News::Worker(worker) => {
+                if let Some(note) = &worker.note {
+                    keep(&mut self.events, (at, format!("worker {} {}: {note}", worker.index, worker.state)));
+                }
+            }
+            News::Output { worker, line } => keep(&mut self.output, format!("[worker-{worker}] {line}")),
+        }
+    }
+}
+
+/// A decision for people: the sizes, the reason, what limited it.
+fn decision_text(decision: &Decision) -> String {
+    let mut text = if decision.from == decision.target {
+        format!("hold {}", decision.target)
+    } else {
+        format!("{} -> {}", decision.from, decision.target)
+    };
+    if let Some(proposed) = decision.proposed.filter(|proposed| *proposed != decision.target) {
+        text.push_str(&format!(" (asked for {proposed})"));
+    }
+    if let Some(reason) = decision.reasons.first() {
+        text.push_str(&format!(": {}", reason.message));
+    }
+    for limit in &decision.limits {
+        text.push_str(&format!(" [{:?}: {}]", limit.by, limit.message));
+    }
+    if let Some(failure) = &decision.failure {
+        text.push_str(&format!(" [{:?}: {}]", failure.kind, failure.message));
+    }
+    text
+}
+
+/// Draws everything.
+pub fn draw(frame: &mut Frame, screen: &Screen) {
+    let workers = u16::try_from(screen.workers.len()).unwrap_or(u16::MAX).clamp(1, 16) + 3;
+    let [head, table, decisions, events, output, foot] = Layout::vertical([
+        Constraint::Length(4),
+        Constraint::Length(workers),
+        Constraint::Fill(2),
+        Constraint::Fill(1),
+        Constraint::Fill(1),
+        Constraint::Length(1),
+    ])
+    .areas(frame.area());
+    draw_head(frame, head, screen);
+    draw_workers(frame, table, screen);
+    draw_lines(frame, decisions, "Decisions", &stamped(&screen.decisions));
+    draw_lines(frame, events, "Events", &stamped(&screen.events));
+    draw_lines(frame, output, "Output", &screen.output.iter().cloned().collect::<Vec<_>>());
+    frame.render_widget(Paragraph::new("q or Ctrl-C: stop the job and leave").style(dim()), foot);
+}
+
+fn dim() -> Style {
+    Style::new().add_modifier(Modifier::DIM)
+}
+
+fn draw_head(frame: &mut Frame, area: Rect, screen: &Screen) {
+    let Some(job) = &screen.job else {
+        frame.render_widget(Block::new().borders(Borders::ALL).title(" eto run "), area);
+        return;
+    };
+    let policy = screen.policy.as_ref().map_or_else(
+        || "none (the size is set by hand)".to_owned(),
+        |policy| format!("{} {} {}", policy.name, policy.version, short_digest(&policy.digest)),
+    );
+    let signals = screen.last.iter().flat_map(|decision| &decision.signals).map(|signal| {
+        let mean = signal.mean.map_or_else(|| "absent".to_owned(), |mean| format!("{mean:.2}"));
+        format!("   {} {mean} ({:?})", signal.name, signal.quality)
+    });
+    let first = Line::from(vec![
+        Span::styled(job.phase.clone(), Style::new().fg(phase_colour(&job.phase)).add_modifier(Modifier::BOLD)),
+        Span::raw(format!(
+            "   target {} of {}..{}   ready {}   round {}   failures {}",
+            job.target, job.min, job.max, job.ready, job.round, job.failures
+        )),
+    ]);
+    let second = Line::from(format!("policy {policy}{}", signals.collect::<String>()));
+    let block = Block::new().borders(Borders::ALL).title(format!(" {} ", job.job));
+    frame.render_widget(Paragraph::new(vec![first, second]).block(block), area);
+}
+
+fn phase_colour(phase: &str) -> Color {
+    match phase {
+        "Running" | "Succeeded" => Color::Green,
+        "Failed" => Color::Red,
+        _ => Color::Yellow,
+    }
+}
+
+fn draw_workers(frame: &mut Frame, area: Rect, screen: &Screen) {
+    let rows = screen.workers.iter().map(|worker| {
+        Row::new(vec![
+            Cell::from(worker.index.to_string()),
+            Cell::from(worker.pid.map_or_else(|| "-".to_owned(), |pid| pid.to_string())),
+            Cell::from(worker.state.clone()),
+            Cell::from(usage(worker.cpu, worker.cpu_request)),
+            Cell::from(worker.memory.map_or_else(|| "-".to_owned(), |bytes| format!("{:.0} MiB", bytes / 1_048_576.0))),
+            Cell::from(usage(worker.gpu, worker.gpu_request)),
+            Cell::from(worker.restarts.to_string()),
+        ])
+    });
+    let widths = [
+        Constraint::Length(7),
+        Constraint::Length(8),
+        Constraint::Length(10),
+        Constraint::Length(17),
+        Constraint::Length(10),
+        Constraint::Length(17),
+        Constraint::Length(8),
+    ];
+    let header = Row::new(["worker", "pid", "state", "cpu", "memory", "gpu", "restarts"]).style(dim());
+    let block = Block::new().borders(Borders::ALL).title(" Workers ");
+    frame.render_widget(Table::new(rows, widths).header(header).block(block), area);
+}
+
+/// A bar and a number: per cent of the request where there is one, else the amount itself.
+fn usage(used: Option<f64>, request: f64) -> String {
+    let Some(used) = used.filter(|used| used.is_finite()) else { return "-".to_owned() };
+    let share = if request > 0.0 { used / request } else { used };
+    let filled = filled_cells(share);
+    let bar: String = (0..BAR).map(|cell| if cell < filled { '█' } else { '·' }).collect();
+    if request > 0.0 { format!("{bar} {:.0}%", share * 100.0) } else { format!("{bar} {used:.2}") }
+}
+
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+fn filled_cells(share: f64) -> usize {
+    (share.clamp(0.0, 1.0) * BAR as f64).round() as usize
+}
+
+fn stamped(lines: &VecDeque<(Time, String)>) -> Vec<String> {
+    // Hours to seconds are enough to follow along.
+    lines.iter().map(|(at, text)| format!("{} {text}", rfc3339(*at).get(11..19).unwrap_or_default())).collect()
+}
+
+/// The newest lines that fit, the newest last.
+fn draw_lines(frame: &mut Frame, area: Rect, title: &str, lines: &[String]) {
+    let room = usize::from(area.height.saturating_sub(2));
+    let shown: Vec<Line> = lines.iter().skip(lines.len().saturating_sub(room)).map(|l| Line::from(l.as_str())).collect();
+    let block = Block::new().borders(Borders::ALL).title(format!(" {title} "));
+    let text = Paragraph::new(shown).block(block);
+    // A single long line is wrapped; several are cut, so that each keeps its row.
+    let text = if room > 1 && lines.len() == 1 { text.wrap(Wrap { trim: false }) } else { text };
+    frame.render_widget(text, area);
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use eto_engine::contract::{Quality, Reason};
+    use eto_engine::decision::{Limit, Limiter, SignalSeen};
+    use eto_engine::policy::PolicyId;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    use super::*;
+
+    fn decision() -> Decision {
+        Decision {
+            at: Time(0),
+            sequence: 4,
+            generation: 1,
+            policy: Some(PolicyId { name: "p".to_owned(), version: "1.0.0".to_owned(), digest: "sha256:0".to_owned() }),
+            from: 1,
+            proposed: Some(4),
+            target: 3,
+            limits: vec![Limit {
+                by: Limiter::TooManyReplicas,
+                from: 4,
+                to: 3,
+                until: None,
+                message: "the maximum is 3".to_owned(),
+            }],
+            reasons: vec![Reason {
+                code: "AboveTarget".to_owned(),
+                message: "workers are busy".to_owned(),
+                signal: None,
+                value: None,
+                target: None,
+            }],
+            signals: vec![SignalSeen {
+                name: "cpu-utilisation".to_owned(),
+                quality: Quality::Ok,
+                coverage: 1.0,
+                age_ms: 0,
+                mean: Some(1.9),
+                note: None,
+            }],
+            fuel: 1,
+            failure: None,
+            next_look: None,
+        }
+    }
+
+    fn rendered(screen: &Screen, width: u16, height: u16) -> String {
+        let mut terminal = Terminal::new(TestBackend::new(width, height)).unwrap();
+        terminal.draw(|frame| draw(frame, screen)).unwrap();
+        let buffer = terminal.backend().buffer().clone();
+        buffer.content.chunks(usize::from(width)).fold(String::new(), |mut text, row| {
+            text.extend(row.iter().map(ratatui::buffer::Cell::symbol));
+            text.push('\n');
+            text
+        })
+    }
+
+    fn full() -> Screen {
+        let mut screen = Screen::default();
+        let at = Time(3_723_000);
+        screen.tell(
+            at,
+            &News::Job(JobNews {
+                job: "default/demo".to_owned(),
+                phase: "Running".to_owned(),
+                target: 3,
+                min: 1,
+                max: 3,
+                ready: 2,
+                round: 2,
+                failures: 0,
+                message: None,
+            }),
+            true,
+        );
+        screen.tell(
+            at,
+            &News::Policy(PolicyNews {
+                name: "p".to_owned(),
+                version: "1.0.0".to_owned(),
+                digest: format!("sha256:{}", "ab".repeat(32)),
+                problem: None,
+            }),
+            true,
+        );
+        screen.tell(at, &News::Decision(Box::new(decision())), true);
+        screen.tell(at, &News::Output { worker: 0, line: "step=7 loss=0.5".to_owned() }, true);
+        screen.workers = vec![
+            WorkerRow {
+                index: 0,
+                pid: Some(4242),
+                state: "running".to_owned(),
+                cpu: Some(0.5),
+                memory: Some(64.0 * 1_048_576.0),
+                cpu_request: 1.0,
+                ..WorkerRow::default()
+            },
+            WorkerRow { index: 1, state: "waiting".to_owned(), ..WorkerRow::default() },
+        ];
+        screen
+    }
+
+    #[test]
+    fn everything_is_shown() {
+        insta::assert_snapshot!(rendered(&full(), 110, 24));
+    }
+
+    #[test]
+    fn absent_is_a_dash_and_not_zero() {
+        assert_eq!(usage(None, 1.0), "-");
+        assert_eq!(usage(Some(f64::NAN), 1.0), "-");
+        assert_eq!(usage(Some(0.0), 1.0), "·········· 0%");
+        assert_eq!(usage(Some(1.7), 1.0), "██████████ 170%");
+        assert_eq!(usage(Some(0.25), 0.0), "███······· 0.25");
+    }
+
+    #[test]
+    fn any_size_of_terminal_is_drawn() {
+        for (width, height) in [(1, 1), (10, 3), (40, 8), (300, 100)] {
+            let _ = rendered(&full(), width, height);
+            let _ = rendered(&Screen::default(), width, height);
+        }
+    }
+
+    #[test]
+    fn the_newest_lines_are_kept() {
+        let mut screen = Screen::default();
+        for i in 0..1000 {
+            screen.tell(Time(0), &News::Output { worker: 0, line: format!("line {i}") }, true);
+        }
+        assert_eq!(screen.output.len(), KEEP);
+        let text = rendered(&screen, 60, 40);
+        assert!(text.contains("line 999") && !text.contains("line 700"), "{text}");
+    }
+}
