@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Gets what a step needs of the machine: setup.sh WHAT...
 #   wasm        a Rust toolchain that can build wasm32-unknown-unknown (policies)
+#   python      Python 3 (the demo's training program)
 #   prometheus  Prometheus, from the distribution's packages (signal tests)
 #   cluster     Kubernetes built from its Go modules (end-to-end tests); CLUSTER=--control-plane leaves out real nodes
 #   helm        helm, built from its Go module (chart)
@@ -42,6 +43,10 @@ setup_prometheus() {
   command -v prometheus >/dev/null || apt_get prometheus
 }
 
+setup_python() {
+  command -v python3 >/dev/null || apt_get python3
+}
+
 setup_cluster() {
   need_go
   command -v kubectl >/dev/null || build_kubectl
@@ -79,10 +84,10 @@ setup_deny() {
   say "built cargo-deny in $((SECONDS - t)) s"
 }
 
-[ $# -gt 0 ] || { sed -n '2,9p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,10p' "$0"; exit 2; }
 for what in "$@"; do
   case $what in
-    wasm | prometheus | cluster | helm | deny) "setup_$what" ;;
+    wasm | python | prometheus | cluster | helm | deny) "setup_$what" ;;
     *) die "unknown: $what" ;;
   esac
 done

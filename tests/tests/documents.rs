@@ -1,0 +1,113 @@
+//! The documents say what is: names they list exist, and what exists is listed.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, reason = "reads the repository's documents")]
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().to_owned()
+}
+
+fn read(path: &str) -> String {
+    std::fs::read_to_string(root().join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
+}
+
+/// Names of the variants of an enum, as its source has them.
+fn variants(source: &str, name: &str) -> Vec<String> {
+    let text = read(source);
+    let head = format!("pub enum {name} {{");
+    let (_, rest) = text.split_once(&head).unwrap_or_else(|| panic!("{source} has no `{head}`"));
+    let (body, _) = rest.split_once("\n}").unwrap();
+    let names: Vec<String> = body
+        .lines()
+        .map(str::trim)
+        .filter(|l| l.starts_with(|c: char| c.is_ascii_uppercase()))
+        .map(|l| l.chars().take_while(char::is_ascii_alphanumeric).collect())
+        .collect();
+    assert!(names.len() > 3, "{source}: {name} was not read: {names:?}");
+    names
+}
+
+/// What stands between backticks, outside code blocks.
+fn code_words(document: &str) -> BTreeSet<String> {
+    let text = read(document);
+    let mut outside = true;
+    let mut words = BTreeSet::new();
+    for line in text.lines() {
+        if line.trim_start().starts_with("```") {
+            outside = !outside;
+        } else if outside {
+            words.extend(line.split('`').skip(1).step_by(2).map(str::to_owned));
+        }
+    }
+    words
+}
+
+fn missing(names: &[String], words: &BTreeSet<String>) -> Vec<String> {
+    names.iter().filter(|n| !words.contains(*n)).cloned().collect()
+}
+
+#[test]
+fn troubleshooting_lists_every_condition_reason_limiter_and_failure() {
+    let words = code_words("docs/troubleshooting.md");
+    for (source, name) in [
+        ("core/engine/src/state.rs", "ConditionKind"),
+        ("core/engine/src/state.rs", "ConditionReason"),
+        ("core/engine/src/decision.rs", "Limiter"),
+        ("core/engine/src/policy.rs", "FailureKind"),
+    ] {
+        let missing = missing(&variants(source, name), &words);
+        assert!(missing.is_empty(), "docs/troubleshooting.md does not speak of {name}: {missing:?}");
+    }
+}
+
+#[test]
+fn the_user_guide_lists_every_phase() {
+    let text = read("docs/user-guide.md");
+    let missing: Vec<String> =
+        variants("core/engine/src/state.rs", "Phase").into_iter().filter(|p| !text.contains(p.as_str())).collect();
+    assert!(missing.is_empty(), "docs/user-guide.md does not speak of {missing:?}");
+}
+
+/// A counter `x` is served as `x_total`.
+#[test]
+fn metrics_that_operations_names_exist() {
+    let telemetry = read("core/operator/src/telemetry.rs");
+    let words = code_words("docs/operations.md");
+    let named: Vec<&str> = words
+        .iter()
+        .flat_map(|w| w.split(|c: char| !c.is_ascii_alphanumeric() && c != '_'))
+        .filter(|w| w.starts_with("eto_"))
+        .collect();
+    assert!(named.len() > 5, "no metrics were found in docs/operations.md");
+    for name in named {
+        let registered = name.trim_start_matches("eto_").trim_end_matches("_total");
+        assert!(
+            telemetry.contains(&format!("\"{registered}\"")),
+            "docs/operations.md names {name}, which is not served"
+        );
+    }
+}
+
+#[test]
+fn settings_that_documents_name_exist() {
+    let help = read("core/operator/src/settings/help.rs");
+    let sections: BTreeSet<&str> =
+        help.split('"').filter_map(|w| w.split_once('.')).map(|(s, _)| s).filter(|s| !s.contains(' ')).collect();
+    let mut seen = 0;
+    for document in ["docs/operations.md", "docs/troubleshooting.md", "docs/teams.md", "docs/user-guide.md"] {
+        for word in code_words(document) {
+            let key = word.strip_prefix("settings.").unwrap_or(&word);
+            let Some((section, name)) = key.split_once('.') else { continue };
+            let plain = name.chars().all(|c| c.is_ascii_lowercase() || c == '-');
+            // `policies.volume` and `policies.configMap` are values of the chart.
+            if !sections.contains(section) || !plain || key == "policies.volume" {
+                continue;
+            }
+            assert!(help.contains(&format!("\"{key}\"")), "{document} names the setting {key}, which does not exist");
+            seen += 1;
+        }
+    }
+    assert!(seen > 5, "no settings were found in the documents");
+}
