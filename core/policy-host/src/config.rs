@@ -1,0 +1,180 @@
+//! The config of a job over the defaults of the module, checked before the guest sees it.
+
+use std::collections::HashMap;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use jsonschema::Validator;
+use serde_json::{Map, Value};
+
+use crate::error::ConfigError;
+
+/// Most distinct configs whose merged form is remembered per policy.
+const REMEMBERED: usize = 1024;
+/// Longest config of a job, in bytes.
+const MAX_CONFIG: usize = 64 * 1024;
+/// Most problems named in one message.
+const MAX_PROBLEMS: usize = 8;
+
+/// A merged config, or why there is none.
+type Merged = Result<Arc<str>, ConfigError>;
+
+/// Merges and checks configs for one policy.
+pub(crate) struct Configs {
+    defaults: Map<String, Value>,
+    /// `None`: the policy takes no config.
+    schema: Option<Validator>,
+    /// Jobs ask every period with the same text; what came of it does not change.
+    merged: RwLock<HashMap<Box<str>, Merged>>,
+}
+
+impl Configs {
+    /// The error says what is wrong with the schema.
+    pub(crate) fn new(schema: &str, defaults: Map<String, Value>) -> Result<Self, String> {
+        Ok(Self { defaults, schema: compile(schema)?, merged: RwLock::default() })
+    }
+
+    /// Checks the defaults alone. Keys that the schema requires may be left to the jobs.
+    pub(crate) fn check_defaults(&self) -> Result<(), ConfigError> {
+        let Some(schema) = &self.schema else {
+            return self.check(&Value::Object(self.defaults.clone()));
+        };
+        let defaults = Value::Object(self.defaults.clone());
+        let missing = |error: &jsonschema::ValidationError<'_>| {
+            matches!(error.kind(), jsonschema::error::ValidationErrorKind::Required { .. })
+        };
+        match schema.iter_errors(&defaults).find(|error| !missing(error)) {
+            Some(error) => Err(problem(&error)),
+            None => Ok(()),
+        }
+    }
+
+    /// The config that the guest is given for this text.
+    pub(crate) fn merge(&self, text: &str) -> Merged {
+        if let Some(known) = self.merged.read().unwrap_or_else(PoisonError::into_inner).get(text) {
+            return known.clone();
+        }
+        let fresh = self.merge_fresh(text).map(Arc::from);
+        let mut merged = self.merged.write().unwrap_or_else(PoisonError::into_inner);
+        if merged.len() >= REMEMBERED {
+            merged.clear();
+        }
+        merged.insert(text.into(), fresh.clone());
+        fresh
+    }
+
+    fn merge_fresh(&self, text: &str) -> Result<String, ConfigError> {
+        if text.len() > MAX_CONFIG {
+            return Err(ConfigError(format!("config: {} bytes, but at most {MAX_CONFIG} are allowed", text.len())));
+        }
+        let given = match text.trim() {
+            "" => Value::Object(Map::new()),
+            text => serde_json::from_str(text).map_err(|error| ConfigError(format!("config: not JSON: {error}")))?,
+        };
+        let Value::Object(given) = given else {
+            return Err(ConfigError("config: must be an object of keys and values".to_owned()));
+        };
+        let mut whole = self.defaults.clone();
+        lay_over(&mut whole, given);
+        let whole = Value::Object(whole);
+        self.check(&whole)?;
+        Ok(whole.to_string())
+    }
+
+    fn check(&self, whole: &Value) -> Result<(), ConfigError> {
+        let Some(schema) = &self.schema else {
+            let keys: Vec<&str> = whole.as_object().into_iter().flatten().map(|(key, _)| key.as_str()).collect();
+            if keys.is_empty() {
+                return Ok(());
+            }
+            return Err(ConfigError(format!("config: this policy takes none, remove {}", keys.join(", "))));
+        };
+        let problems: Vec<String> =
+            schema.iter_errors(whole).take(MAX_PROBLEMS).map(|error| problem(&error).0).collect();
+        if problems.is_empty() { Ok(()) } else { Err(ConfigError(problems.join("; "))) }
+    }
+}
+
+/// Which key, and what it must be.
+fn problem(error: &jsonschema::ValidationError<'_>) -> ConfigError {
+    let path = error.instance_path().to_string().trim_start_matches('/').replace('/', ".");
+    let path = if path.is_empty() { "config".to_owned() } else { format!("config.{path}") };
+    ConfigError(format!("{path}: {error}"))
+}
+
+/// Compiles the schema that a policy gave. References to other documents are refused: nothing is ever fetched.
+fn compile(schema: &str) -> Result<Option<Validator>, String> {
+    if schema.trim().is_empty() {
+        return Ok(None);
+    }
+    let value: Value =
+        serde_json::from_str(schema).map_err(|error| format!("a config-schema that is not JSON: {error}"))?;
+    if !value.is_object() {
+        return Err("a config-schema that is not an object".to_owned());
+    }
+    jsonschema::validator_for(&value)
+        .map(Some)
+        .map_err(|error| format!("a config-schema that is not JSON Schema: {error}"))
+}
+
+/// Puts `over` on `under`: objects key by key, all else as a whole.
+fn lay_over(under: &mut Map<String, Value>, over: Map<String, Value>) {
+    for (key, value) in over {
+        match (under.get_mut(&key), value) {
+            (Some(Value::Object(below)), Value::Object(above)) => lay_over(below, above),
+            (_, value) => {
+                under.insert(key, value);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used, clippy::panic)]
+
+    use serde_json::{Value, json};
+
+    use super::Configs;
+
+    fn configs(schema: &str, defaults: Value) -> Configs {
+        let Value::Object(defaults) = defaults else { panic!("defaults are an object") };
+        Configs::new(schema, defaults).unwrap()
+    }
+
+    const SCHEMA: &str = r#"{"type":"object","additionalProperties":false,"properties":{
+        "target":{"type":"number","maximum":1},"deep":{"type":"object"}}}"#;
+
+    #[test]
+    fn lays_the_job_over_the_module() {
+        let configs = configs(SCHEMA, json!({"target": 0.5, "deep": {"a": 1, "b": 2}}));
+        let merged: Value = serde_json::from_str(&configs.merge(r#"{"deep":{"b":3}}"#).unwrap()).unwrap();
+        assert_eq!(merged, json!({"target": 0.5, "deep": {"a": 1, "b": 3}}));
+        // What was merged once may be merged again: callers need not know whether it was.
+        assert_eq!(*configs.merge(&merged.to_string()).unwrap(), merged.to_string());
+        assert_eq!(&*configs.merge("").unwrap(), &*configs.merge("{}").unwrap());
+    }
+
+    #[test]
+    fn names_every_problem() {
+        let configs = configs(SCHEMA, json!({}));
+        let error = configs.merge(r#"{"target": 2, "traget": 1}"#).unwrap_err().to_string();
+        assert!(error.contains("config.target") && error.contains("traget"), "{error}");
+        assert!(configs.merge("[]").unwrap_err().to_string().contains("object"));
+        assert!(configs.merge("{").unwrap_err().to_string().contains("not JSON"));
+        assert!(configs.merge(&" ".repeat(70_000)).is_err());
+    }
+
+    #[test]
+    fn a_policy_without_config_says_so() {
+        let configs = configs("", json!({}));
+        assert_eq!(&*configs.merge("{}").unwrap(), "{}");
+        assert!(configs.merge(r#"{"a":1}"#).unwrap_err().to_string().contains("takes none"));
+    }
+
+    #[test]
+    fn refuses_schemas_that_are_none() {
+        for bad in ["{", "[]", r#"{"type": 5}"#, r#"{"$ref": "https://example.com/x.json"}"#] {
+            assert!(Configs::new(bad, serde_json::Map::new()).is_err(), "{bad}");
+        }
+    }
+}
