@@ -111,3 +111,66 @@ fn settings_that_documents_name_exist() {
     }
     assert!(seen > 5, "no settings were found in the documents");
 }
+
+/// The YAML documents of a file: the file itself, or the `yaml` blocks of a Markdown page.
+fn yaml_documents(path: &Path) -> Vec<serde_yaml::Value> {
+    let text = std::fs::read_to_string(path).unwrap();
+    let blocks: Vec<String> = if path.extension().is_some_and(|e| e == "md") {
+        text.split("```yaml\n").skip(1).map(|b| b.split("```").next().unwrap_or_default().to_owned()).collect()
+    } else {
+        vec![text]
+    };
+    let parse = |block: &String| {
+        serde_yaml::Deserializer::from_str(block)
+            .map(|d| {
+                serde::Deserialize::deserialize(d)
+                    .unwrap_or_else(|e| panic!("{}: not YAML: {e}\n{block}", path.display()))
+            })
+            .collect::<Vec<serde_yaml::Value>>()
+    };
+    blocks.iter().flat_map(parse).collect()
+}
+
+fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
+    let found: Vec<PathBuf> = std::fs::read_dir(root().join(folder))
+        .unwrap_or_else(|e| panic!("{folder}: {e}"))
+        .map(|f| f.unwrap().path())
+        .filter(|p| p.extension().is_some_and(|e| e == extension))
+        .collect();
+    assert!(!found.is_empty(), "{folder} has no .{extension}");
+    found
+}
+
+/// What a fragment that begins with `spec:` is a part of.
+const REST: &str = "{apiVersion: elastic.ai/v1alpha1, kind: ElasticJob, metadata: {name: fragment},
+  spec: {template: {spec: {containers: [{name: main, image: 'a:1', resources: {requests: {cpu: 1}}}]}}}}";
+
+/// The ElasticJob that a document is, or is a fragment of.
+fn elastic_job(document: &serde_yaml::Value) -> Option<serde_yaml::Value> {
+    if document.get("kind").is_some_and(|k| k == "ElasticJob") {
+        return Some(document.clone());
+    }
+    let fragment = document.get("spec").filter(|_| document.get("kind").is_none())?;
+    let mut whole: serde_yaml::Value = serde_yaml::from_str(REST).unwrap();
+    for (key, value) in fragment.as_mapping()? {
+        whole["spec"][key] = value.clone();
+    }
+    Some(whole)
+}
+
+#[test]
+fn every_job_in_the_documents_and_examples_is_valid() {
+    let mut seen = 0;
+    let all = [files("docs", "md"), files("examples/jobs", "yaml"), vec![root().join("README.md")]].concat();
+    for path in all {
+        for job in yaml_documents(&path).iter().filter_map(elastic_job) {
+            let job: eto_api::ElasticJob =
+                serde_yaml::from_value(job).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+            if let Err(problems) = eto_cycle::spec::job_spec(&job) {
+                panic!("{}: {problems}\n{job:?}", path.display());
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 10, "only {seen} jobs were found");
+}
