@@ -52,6 +52,7 @@ mod guest;
 mod input;
 pub mod log;
 mod nodes;
+mod placing;
 mod policy;
 mod signal;
 mod state;
@@ -71,6 +72,7 @@ pub use bindings::scaling::exports::elastic::policy::scaling::{
 pub use config::{Config, NoConfig};
 pub use input::{Step, Worker};
 pub use nodes::{Member, Node};
+pub use placing::{Crowd, Domain, Tally};
 pub use policy::{PlacementPolicy, ScalingPolicy};
 pub use schemars;
 pub use serde;
@@ -84,10 +86,10 @@ pub const MAX_TARGET: u32 = 100_000;
 /// Everything a policy usually needs: `use eto_policy_sdk::prelude::*;`
 pub mod prelude {
     pub use crate::{
-        Config, Direction, Framework, JobFacts, MAX_TARGET, Member, Metric, MetricKind, MetricTarget, NONE, NoConfig,
-        Node, Place, PlacementDecision, PlacementInput, PlacementPolicy, PolicyError, Quality, Readiness, Reason,
-        ScalingDecision, ScalingInput, ScalingPolicy, Signal, SignalShape, SignalWant, Step, Worker, WorkerPhase,
-        export_policy, kept, log,
+        Config, Crowd, Direction, Domain, Framework, JobFacts, MAX_TARGET, Member, Metric, MetricKind, MetricTarget,
+        NONE, NoConfig, Node, Place, PlacementDecision, PlacementInput, PlacementPolicy, PolicyError, Quality,
+        Readiness, Reason, ScalingDecision, ScalingInput, ScalingPolicy, Signal, SignalShape, SignalWant, Step, Tally,
+        Worker, WorkerPhase, export_policy, kept, log,
     };
 }
 

@@ -1,6 +1,6 @@
 //! Helpers on a placement input: nodes and members one by one.
 
-use crate::{MemberColumns, NONE, NodeColumns, PlacementInput, WorkerRequest};
+use crate::{MemberColumns, NONE, NodeColumns, WorkerRequest};
 
 /// One row of [`NodeColumns`]: CPU in cores, memory in bytes, whole GPUs.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,6 +37,20 @@ impl Node {
                 let fit = fit as u32;
                 room.min(fit)
             })
+    }
+
+    /// Share of the node that is free, in millionths: of CPU, memory and GPUs the scarcest that it has.
+    pub fn free_share(&self) -> u32 {
+        [(self.free.cpu, self.total.cpu), (self.free.memory, self.total.memory), (self.free.gpus, self.total.gpus)]
+            .into_iter()
+            .filter(|(_, total)| *total > 0.0)
+            .map(|(free, total)| {
+                #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "0 to 1,000,000")]
+                let share = ((free / total).clamp(0.0, 1.0) * 1e6) as u32;
+                share
+            })
+            .min()
+            .unwrap_or(0)
     }
 
     /// Takes a worker's request off what is free and counts it as a member.
@@ -99,15 +113,5 @@ impl MemberColumns {
                 protected: *protected,
             }
         })
-    }
-}
-
-impl PlacementInput {
-    /// The `drop` members to give up, chosen by `rank`: lowest first, those that are not ready before those that are,
-    /// equal ones from the highest index down. Never one that is protected.
-    pub fn victims_by<K: Ord>(&self, mut rank: impl FnMut(&Member) -> K) -> Vec<u32> {
-        let mut members: Vec<Member> = self.members.iter().filter(|m| !m.protected).collect();
-        members.sort_by_cached_key(|m| (m.ready, rank(m), std::cmp::Reverse(m.index)));
-        members.iter().take(self.drop as usize).map(|m| m.index).collect()
     }
 }
