@@ -6,6 +6,8 @@
 //!
 //! `policy-host` converts these to and from the generated bindings of each contract version at one seam.
 
+#![allow(missing_docs)] // The WIT documents every field; a copy here would drift.
+
 use serde::{Deserialize, Serialize};
 
 /// "Not there" in a column of ids (`node`, `zone`, `rack`) and for an unknown [`Capacity::fits`].
@@ -174,6 +176,7 @@ contract! {
     }
 
     /// `scaling.capacity`
+    #[derive(Copy)]
     pub struct Capacity {
         pub fits: u32,
         pub pending: u32,

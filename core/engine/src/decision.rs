@@ -11,18 +11,24 @@ use crate::time::Time;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
     pub at: Time,
+    /// The job it was made for.
+    pub uid: String,
     /// Grows by one with each evaluation of the job; fences answers that come late.
     pub sequence: u64,
     /// Generation of the spec it was made for.
     pub generation: u64,
     /// Who was asked; `None` where no policy was (sizes by hand, mode Off).
     pub policy: Option<PolicyId>,
+    /// Whether a policy answered: the job's own or, where that failed and the job wants it so, the built-in one.
+    pub answered: bool,
     /// The size aimed at before.
     pub from: u32,
     /// What the policy proposed; `None` = hold, or it was not asked, or failed.
     pub proposed: Option<u32>,
     /// The size aimed at from now on (in mode Recommend: what it would be).
     pub target: u32,
+    /// Whether `target` is to be carried out: false in mode Recommend.
+    pub apply: bool,
     /// Everything that changed the proposal on its way to `target`, in order.
     pub limits: Vec<Limit>,
     /// The policy's reasons.
@@ -32,6 +38,9 @@ pub struct Decision {
     /// Fuel burnt by all calls of this evaluation.
     pub fuel: u64,
     pub failure: Option<Failure>,
+    /// What the job's owner has to mend before it can be scaled (for example a missing request), with the field to set.
+    #[serde(default)]
+    pub mend: Option<Mend>,
     /// When the job wants to be looked at again, if before its period.
     pub next_look: Option<Time>,
 }
@@ -107,4 +116,12 @@ impl From<(CallFailure, u32)> for Failure {
     fn from((f, in_a_row): (CallFailure, u32)) -> Self {
         Failure { kind: f.kind, message: f.message, in_a_row }
     }
+}
+
+/// Something that only the job's owner can mend.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mend {
+    pub reason: crate::state::ConditionReason,
+    /// Which metric, what is wrong and which field to set.
+    pub message: String,
 }

@@ -61,6 +61,10 @@ pub struct TemplateFacts {
     pub hash: String,
     /// What one worker requests (its limit where it has no request), summed over its containers.
     pub request: WorkerRequest,
+    /// The same for each container (restartable init containers among them), by name; 0.0 = neither request nor limit.
+    pub containers: BTreeMap<String, WorkerRequest>,
+    /// Processes that one worker runs (`PET_NPROC_PER_NODE` where the user set it), at least 1.
+    pub processes: u32,
 }
 
 /// Which sizes a job may have between its bounds.

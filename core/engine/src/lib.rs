@@ -5,14 +5,21 @@
 //! functions, so a test of one is a test of all.
 //!
 //! The way of one decision (see `DESIGN` section 2 in `docs/`):
-//! `view` builds what a policy sees -> the policy proposes -> `guard` limits -> `plan` says what to do.
+//! [`wants`] says what to measure -> [`view`] builds what a policy sees -> the policy proposes -> [`guard`] limits ->
+//! [`placement`] chooses nodes -> [`plan`] says what to do, and [`conditions`] tells it to people.
+#![warn(missing_docs)]
 
+pub mod conditions;
 pub mod contract;
 pub mod decision;
+pub mod guard;
 pub mod job;
 pub mod observe;
+pub mod placement;
 pub mod plan;
 pub mod policy;
 pub mod signals;
 pub mod state;
 pub mod time;
+pub mod view;
+pub mod wants;

@@ -14,6 +14,8 @@ pub struct Pod {
     pub index: u32,
     /// Generation of the round it was made for.
     pub round: u64,
+    /// Workers in the round it was made for (`NewPod::size`, kept on the pod); 0 = it does not say.
+    pub round_size: u32,
     /// [`crate::job::TemplateFacts::hash`] it was made from.
     pub template_hash: String,
     pub phase: WorkerPhase,
@@ -38,6 +40,18 @@ pub struct Pod {
     pub disrupted: bool,
     /// Requests, else limits; 0.0 = neither.
     pub request: WorkerRequest,
+}
+
+impl Pod {
+    /// Whether it runs and its Ready condition is true.
+    pub fn is_ready(&self) -> bool {
+        self.phase == WorkerPhase::Running && self.ready == Readiness::Ready
+    }
+
+    /// Whether it has ended, well or not.
+    pub fn is_ended(&self) -> bool {
+        matches!(self.phase, WorkerPhase::Succeeded | WorkerPhase::Failed)
+    }
 }
 
 /// A node as placement sees it; only what the pre-filter and the policies need.

@@ -35,6 +35,7 @@ impl Phase {
 /// Everything durable about a job; adapters keep it (in `status`) and hand it back. If it is lost it is rebuilt from
 /// the live pods (`plan::recover`), never by shrinking to `spec.replicas`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
 pub struct JobState {
     pub phase: Phase,
     /// The size aimed at; 0 = not decided yet.
@@ -42,20 +43,22 @@ pub struct JobState {
     /// The `spec.replicas` that `target` was last based on; when the user changes it the target is re-based.
     pub based_on: u32,
     pub round: Option<RoundState>,
+    /// Generation of the last round there was; 0 = none yet. Kept while there is no round (suspended), so that
+    /// generations never repeat.
+    pub last_generation: u64,
     /// Workers to be given up, named before they are touched.
     pub victims: Vec<Victim>,
-    /// Failures charged to `backoffLimit`.
+    /// Failures charged to `backoffLimit`: one for each round that ended by a fault of the job's own and one for each
+    /// time its containers restarted in place, however many peers went down with the first.
     pub failures: u32,
-    /// Container restarts already charged, by pod UID (live pods only).
-    pub restarts_seen: BTreeMap<String, u32>,
     /// Losses that were nobody's fault (evictions, deletions, lost nodes); never charged.
     pub disruptions: u32,
-    /// Rounds in a row that did not reach their minimum; sets the back-off.
+    /// Rounds in a row that ended before they had run for a while; sets the back-off.
     pub start_attempts: u32,
     /// No new round before this.
     pub not_before: Option<Time>,
     pub last_resize: Option<ResizeRecord>,
-    /// When the first round ran.
+    /// When the first round was decided (again after a suspension); `activeDeadlineSeconds` counts from here.
     pub started_at: Option<Time>,
     pub finished_at: Option<Time>,
     /// One sentence on the end, for people.
@@ -74,6 +77,20 @@ pub struct RoundState {
     /// When all of its workers were ready; `None` = not yet.
     pub running_since: Option<Time>,
     pub cause: RoundCause,
+    /// When all of its pods were seen to exist; `None` = not yet. Before it a missing pod is made, after it a missing
+    /// pod is a loss.
+    #[serde(default)]
+    pub complete: Option<Time>,
+    /// A pod of it was told to wait for a certain node.
+    #[serde(default)]
+    pub required_nodes: bool,
+    /// Indexes below the highest member that are not in the round (their workers were given up). Empty in most
+    /// rounds: the members are then 0 to `size` - 1.
+    #[serde(default)]
+    pub gaps: Vec<u32>,
+    /// Restarts in place that were charged in this round.
+    #[serde(default)]
+    pub restarts_charged: u32,
 }
 
 /// Why a round began.
@@ -110,6 +127,9 @@ pub struct ResizeRecord {
     pub done: Option<Time>,
     /// The cluster did not have room (or quota) and it was taken back.
     pub refused: bool,
+    /// Refused growths in a row, this one counted; 0 if this one was not refused.
+    #[serde(default)]
+    pub refusals: u32,
 }
 
 /// A condition as in `metav1.Condition`.
@@ -208,7 +228,7 @@ pub enum ConditionReason {
 /// after a restart without it there is no shrink for one stabilisation window.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// When this memory began (operator start, or first sight of the job).
+    /// When this memory began (operator start, or first sight of the job); see [`Memory::new`].
     pub since: Time,
     pub sequence: u64,
     /// HPA's recommendations: unstabilised targets.
@@ -217,11 +237,21 @@ pub struct Memory {
     pub ups: Vec<(Time, u32)>,
     pub downs: Vec<(Time, u32)>,
     pub policy_state: Option<KeptState>,
+    /// Name of the policy that wrote it; another policy is not given it.
+    #[serde(default)]
+    pub policy_state_of: Option<String>,
     /// Failures in a row and open circuits, by module digest.
     pub circuits: BTreeMap<String, Circuit>,
     /// Past means per signal name, oldest first, for policies that asked for history.
     pub history: BTreeMap<String, Vec<(Time, f64)>>,
     pub last: Option<Decision>,
+}
+
+impl Memory {
+    /// A memory that begins now: nothing is known of what was before.
+    pub fn new(now: Time) -> Self {
+        Memory { since: now, ..Memory::default() }
+    }
 }
 
 /// Circuit breaker of one policy digest for one job.

@@ -2,9 +2,10 @@
 //!
 //! A *round* is one fixed membership of a job: a generation, ordered members with ranks, a coordinator and the
 //! environment each member starts with. Whatever changes the members makes a new round with a higher generation.
+#![warn(missing_docs)]
 
 mod env;
 mod round;
 
-pub use env::{FrameworkKind, RANK_VARIABLES, member_env};
-pub use round::{Member, Round};
+pub use env::{FrameworkKind, member_env, rank_variables};
+pub use round::{Candidate, Member, Ports, Round};

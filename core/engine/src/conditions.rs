@@ -1,0 +1,133 @@
+//! What is told to people: conditions as data, with closed reasons.
+//!
+//! A message says nothing that changes from one evaluation to the next while the facts stay the same (no ages, no
+//! measured values): the decision's record has those, and a status is not written for them.
+
+use crate::contract::MetricKind;
+use crate::decision::{Decision, Limiter};
+use crate::job::{JobSpec, Mode};
+use crate::policy::FailureKind;
+use crate::state::{Condition, ConditionKind as Kind, ConditionReason as Why};
+use crate::time::Time;
+
+/// A condition that begins now.
+pub fn new(kind: Kind, status: bool, reason: Why, message: impl Into<String>, now: Time) -> Condition {
+    Condition { kind, status, reason, message: message.into(), since: now }
+}
+
+/// Puts conditions into a list, one per kind, ordered by kind. `since` moves only when the status changes.
+pub fn merge(all: &mut Vec<Condition>, fresh: Vec<Condition>) {
+    for mut condition in fresh {
+        match all.iter_mut().find(|c| c.kind == condition.kind) {
+            Some(old) => {
+                if old.status == condition.status {
+                    condition.since = old.since;
+                }
+                *old = condition;
+            }
+            None => all.push(condition),
+        }
+    }
+    all.sort_by_key(|c| c.kind);
+}
+
+/// `ScalingActive`, `ScalingLimited` and `PolicyHealthy` as a decision leaves them. [`merge`] them into the state.
+pub fn scaling(job: &JobSpec, decision: &Decision, now: Time) -> Vec<Condition> {
+    vec![active(job, decision, now), limited(decision, now), healthy(decision, now)]
+}
+
+fn active(job: &JobSpec, decision: &Decision, now: Time) -> Condition {
+    let is = |status, reason, message: String| new(Kind::ScalingActive, status, reason, message, now);
+    let Some(scaling) = job.scaling.as_ref().filter(|s| s.mode != Mode::Off) else {
+        return is(false, Why::ScalingDisabled, "no scaling policy is active: the size is spec.replicas".to_owned());
+    };
+    if let Some(mend) = &decision.mend {
+        return is(false, mend.reason, mend.message.clone());
+    }
+    if let Some(failure) = decision.failure.as_ref().filter(|_| !decision.answered) {
+        let reason = match failure.kind {
+            FailureKind::Missing => Why::PolicyMissing,
+            FailureKind::InvalidConfig => Why::InvalidConfig,
+            FailureKind::UnusableInput => missing_metric(job, decision).unwrap_or(Why::PolicyFailed),
+            _ if limited_by(decision, Limiter::CircuitOpen) => Why::CircuitOpen,
+            _ => Why::PolicyFailed,
+        };
+        return is(false, reason, failure.message.clone());
+    }
+    if let Some(reason) = missing_metric(job, decision) {
+        let bad = decision.signals.iter().take(scaling.metrics.len()).find(|s| s.mean.is_none());
+        let note = bad.and_then(|s| s.note.as_deref()).unwrap_or("there is no sample");
+        let name = bad.map_or("", |s| s.name.as_str());
+        return is(false, reason, format!("signal {name}: {note}"));
+    }
+    is(true, Why::ValidMetricFound, format!("the policy {:?} decides", scaling.module))
+}
+
+/// HPA's reason, where none of the metrics has a value.
+fn missing_metric(job: &JobSpec, decision: &Decision) -> Option<Why> {
+    let metrics = job.scaling.as_ref().map(|s| s.metrics.as_slice()).unwrap_or_default();
+    let seen = decision.signals.get(..metrics.len()).unwrap_or_default();
+    let first = metrics.first().filter(|_| !seen.is_empty() && seen.iter().all(|s| s.mean.is_none()))?;
+    Some(match first.kind {
+        MetricKind::Resource => Why::FailedGetResourceMetric,
+        MetricKind::ContainerResource => Why::FailedGetContainerResourceMetric,
+        MetricKind::Pods => Why::FailedGetPodsMetric,
+        MetricKind::Object => Why::FailedGetObjectMetric,
+        MetricKind::External => Why::FailedGetExternalMetric,
+    })
+}
+
+fn limited_by(decision: &Decision, by: Limiter) -> bool {
+    decision.limits.iter().any(|l| l.by == by)
+}
+
+/// The last limiter that changed the size says why it is what it is.
+fn limited(decision: &Decision, now: Time) -> Condition {
+    match decision.limits.iter().rev().find(|l| l.by != Limiter::RecommendOnly).or(decision.limits.last()) {
+        Some(limit) => new(Kind::ScalingLimited, true, reason(limit.by), limit.message.clone(), now),
+        None => {
+            let message = "the proposed size is within the acceptable range";
+            new(Kind::ScalingLimited, false, Why::DesiredWithinRange, message, now)
+        }
+    }
+}
+
+fn healthy(decision: &Decision, now: Time) -> Condition {
+    let is = |status, reason, message: String| new(Kind::PolicyHealthy, status, reason, message, now);
+    match (&decision.failure, &decision.policy) {
+        (Some(failure), _) => {
+            let reason = match failure.kind {
+                FailureKind::Missing => Why::PolicyMissing,
+                FailureKind::InvalidConfig => Why::InvalidConfig,
+                _ if limited_by(decision, Limiter::CircuitOpen) => Why::CircuitOpen,
+                // The policy works; the input is what has to be mended, and ScalingActive says so.
+                FailureKind::UnusableInput => return is(true, Why::PolicyAnswers, "the policy answers".to_owned()),
+                _ => Why::PolicyFailed,
+            };
+            is(false, reason, failure.message.clone())
+        }
+        (None, Some(policy)) => is(true, Why::PolicyAnswers, format!("{} {} answers", policy.name, policy.version)),
+        (None, None) => is(true, Why::NotAsked, "no policy was asked".to_owned()),
+    }
+}
+
+/// The condition reason of a limiter.
+pub fn reason(by: Limiter) -> Why {
+    match by {
+        Limiter::TooFewReplicas => Why::TooFewReplicas,
+        Limiter::TooManyReplicas => Why::TooManyReplicas,
+        Limiter::ScaleUpLimit => Why::ScaleUpLimit,
+        Limiter::ScaleDownLimit => Why::ScaleDownLimit,
+        Limiter::ScaleUpStabilized => Why::ScaleUpStabilized,
+        Limiter::ScaleDownStabilized => Why::ScaleDownStabilized,
+        Limiter::LegalSize => Why::LegalSize,
+        Limiter::SignalQuality | Limiter::SignalHold => Why::SignalQuality,
+        Limiter::SourceRecovering => Why::SourceRecovering,
+        Limiter::StateRecovering => Why::StateRecovering,
+        Limiter::ResizeInFlight => Why::ResizeInFlight,
+        Limiter::CoolDown => Why::CoolDown,
+        Limiter::GrowthRefused => Why::GrowthRefused,
+        Limiter::CircuitOpen => Why::CircuitOpen,
+        Limiter::RecommendOnly => Why::RecommendOnly,
+    }
+}

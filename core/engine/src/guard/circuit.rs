@@ -1,0 +1,45 @@
+//! The circuit breaker: per job and module digest, so that one tenant's bad config trips nobody else and a new version
+//! of a module starts with a clean sheet.
+
+use std::time::Duration;
+
+use crate::state::{Circuit, Memory};
+use crate::time::Time;
+
+/// Failures in a row that open the circuit.
+pub const CIRCUIT_AFTER: u32 = 3;
+/// How long it stays open at first; doubles with each half-open try that fails.
+pub const CIRCUIT_FIRST: Duration = Duration::from_secs(60);
+/// The longest that it stays open.
+pub const CIRCUIT_CAP: Duration = Duration::from_secs(1800);
+/// Digests that are remembered per job.
+const MAX_DIGESTS: usize = 4;
+
+/// Until when the policy is not to be asked; `None` = ask it (a try after the time has passed is the half-open one).
+pub(super) fn open_until(memory: &Memory, digest: &str, now: Time) -> Option<Time> {
+    memory.circuits.get(digest).and_then(|c| c.open_until).filter(|until| *until > now)
+}
+
+/// Counts a failure; gives back how many there were in a row.
+pub(super) fn failed(memory: &mut Memory, digest: &str, now: Time) -> u32 {
+    if memory.circuits.len() >= MAX_DIGESTS && !memory.circuits.contains_key(digest) {
+        memory.circuits.pop_first();
+    }
+    let circuit: &mut Circuit = memory.circuits.entry(digest.to_owned()).or_default();
+    circuit.failures = circuit.failures.saturating_add(1);
+    if circuit.failures >= CIRCUIT_AFTER {
+        let doublings = (circuit.failures - CIRCUIT_AFTER).min(16);
+        circuit.open_until = Some(now.plus(CIRCUIT_FIRST.saturating_mul(1 << doublings).min(CIRCUIT_CAP)));
+    }
+    circuit.failures
+}
+
+/// Failures in a row so far.
+pub(super) fn failures(memory: &Memory, digest: &str) -> u32 {
+    memory.circuits.get(digest).map_or(0, |c| c.failures)
+}
+
+/// An answer closes the circuit.
+pub(super) fn answered(memory: &mut Memory, digest: &str) {
+    memory.circuits.remove(digest);
+}

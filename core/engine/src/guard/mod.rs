@@ -1,0 +1,17 @@
+//! The guard: asks the policy and has the last word.
+//!
+//! A policy only proposes. What comes out is a decision with everything that limited it; nothing that a policy, a
+//! signal source or a lost state does can make a job smaller than its bounds, or shrink it for lack of data.
+
+mod ask;
+pub mod behavior;
+mod brake;
+mod circuit;
+mod decide;
+mod fill;
+mod rules;
+pub mod sizes;
+
+pub use circuit::{CIRCUIT_AFTER, CIRCUIT_CAP, CIRCUIT_FIRST};
+pub use decide::{accept, decide};
+pub use rules::{Rules, rules};

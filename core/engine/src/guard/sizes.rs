@@ -1,0 +1,51 @@
+//! Legal sizes: which sizes a job may have between its bounds, and how others are rounded.
+
+use crate::job::{JobSpec, LegalSizes};
+
+/// The legal sizes of a job, ascending; empty = every size from `min` to `max` is legal.
+///
+/// Where none of the sizes that the user named lies between the bounds, the bounds win and every size between them
+/// counts as legal: a job must have some size.
+pub fn legal(job: &JobSpec) -> Vec<u32> {
+    match &job.legal {
+        LegalSizes::Any | LegalSizes::MultipleOf(0 | 1) => Vec::new(),
+        LegalSizes::List(sizes) => sizes.iter().copied().filter(|s| (job.min..=job.max).contains(s)).collect(),
+        LegalSizes::MultipleOf(n) => {
+            let first = job.min.div_ceil(*n).saturating_mul(*n);
+            (first..=job.max).step_by(usize::try_from(*n).unwrap_or(usize::MAX)).collect()
+        }
+    }
+}
+
+/// The largest legal size not above `size`, or the smallest legal one if there is none. Within the bounds.
+pub fn down(job: &JobSpec, size: u32) -> u32 {
+    let size = clamp(job, size);
+    let legal = legal(job);
+    legal.iter().rev().find(|s| **s <= size).or(legal.first()).copied().unwrap_or(size)
+}
+
+/// The largest legal size not above `size`; `None` if that would be below the minimum.
+pub fn at_most(job: &JobSpec, size: u32) -> Option<u32> {
+    Some(down(job, size)).filter(|fit| *fit <= size)
+}
+
+/// The smallest legal size not below `size`, or the largest legal one if there is none. Within the bounds.
+pub fn up(job: &JobSpec, size: u32) -> u32 {
+    let size = clamp(job, size);
+    let legal = legal(job);
+    legal.iter().find(|s| **s >= size).or(legal.last()).copied().unwrap_or(size)
+}
+
+/// The legal size that an answer stands for when the size is `from`: down for growing, up for shrinking, and never
+/// past `from` by rounding.
+pub fn toward(job: &JobSpec, from: u32, to: u32) -> u32 {
+    match to.cmp(&from) {
+        std::cmp::Ordering::Greater => down(job, to).max(from.min(job.max)),
+        std::cmp::Ordering::Less => up(job, to).min(from.max(job.min)),
+        std::cmp::Ordering::Equal => clamp(job, to),
+    }
+}
+
+fn clamp(job: &JobSpec, size: u32) -> u32 {
+    size.min(job.max).max(job.min)
+}

@@ -1,0 +1,154 @@
+//! Which nodes a worker of a job may run on, and how many workers would fit.
+
+use std::collections::{BTreeMap, HashSet};
+
+use super::Reservations;
+use crate::contract::{NONE, WorkerRequest};
+use crate::observe::{Node, Taint};
+
+/// What the pod template says of nodes, as in core/v1. The default: any node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Constraints {
+    /// `nodeSelector`.
+    pub node_selector: BTreeMap<String, String>,
+    /// `affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution`: one of them must hold. `None` = no such
+    /// affinity; an empty list matches no node, as in Kubernetes.
+    pub affinity: Option<Vec<Term>>,
+    /// `tolerations`.
+    pub tolerations: Vec<Toleration>,
+}
+
+/// A node selector term: all of its requirements must hold. An empty one matches no node.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Term {
+    /// `matchExpressions`, on labels.
+    pub labels: Vec<Requirement>,
+    /// `matchFields`; `metadata.name` is the only field there is.
+    pub fields: Vec<Requirement>,
+}
+
+/// One requirement of a term.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Requirement {
+    /// Label or field.
+    pub key: String,
+    /// `In`, `NotIn`, `Exists`, `DoesNotExist`, `Gt` or `Lt`; anything else matches no node.
+    pub operator: String,
+    /// Values, where the operator takes some.
+    pub values: Vec<String>,
+}
+
+/// A toleration.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Toleration {
+    /// `None` or empty with `exists` = every taint.
+    pub key: Option<String>,
+    /// Operator `Exists` rather than `Equal`.
+    pub exists: bool,
+    /// The value for `Equal`.
+    pub value: Option<String>,
+    /// `None` or empty = every effect.
+    pub effect: Option<String>,
+}
+
+/// The nodes that come into question, with what is free on them.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Candidates<'a> {
+    /// In the order that they were handed in.
+    pub nodes: Vec<&'a Node>,
+    /// Parallel to `nodes`: allocatable less requested and reserved, not below 0.
+    pub free: Vec<WorkerRequest>,
+}
+
+/// The nodes on which a worker may run and fits now. Nodes in `own` (where the job has members) are kept even if they
+/// are full or closed, so that members can be spoken of.
+pub fn prefilter<'a>(
+    nodes: &'a [Node],
+    constraints: &Constraints,
+    request: &WorkerRequest,
+    reservations: &Reservations,
+    own: &HashSet<&str>,
+) -> Candidates<'a> {
+    let mut out = Candidates::default();
+    for node in nodes {
+        let usable = node.ready
+            && !node.unschedulable
+            && tolerated(&node.taints, &constraints.tolerations)
+            && selected(node, constraints);
+        let free = if usable { free(node, reservations) } else { WorkerRequest::default() };
+        if (usable && times(&free, request) > 0) || own.contains(node.name.as_str()) {
+            out.nodes.push(node);
+            out.free.push(free);
+        }
+    }
+    out
+}
+
+/// How many workers with this request would fit on the candidates now; [`NONE`] where the request is empty. An
+/// estimate: the scheduler also looks at what this does not (volumes, spread, other resources).
+pub fn fits(candidates: &Candidates<'_>, request: &WorkerRequest) -> u32 {
+    candidates.free.iter().map(|free| times(free, request)).fold(0, u32::saturating_add)
+}
+
+fn free(node: &Node, reservations: &Reservations) -> WorkerRequest {
+    let reserved = reservations.on(&node.name);
+    let left = |total: f64, used: f64, reserved: f64| (total - used - reserved).max(0.0);
+    WorkerRequest {
+        cpu: left(node.allocatable.cpu, node.requested.cpu, reserved.cpu),
+        memory: left(node.allocatable.memory, node.requested.memory, reserved.memory),
+        gpus: left(node.allocatable.gpus, node.requested.gpus, reserved.gpus),
+    }
+}
+
+/// How often the request fits into what is free.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+pub(super) fn times(free: &WorkerRequest, request: &WorkerRequest) -> u32 {
+    // Sums of decimal fractions fall a hair short: 1.0 - 0.9 must hold a request of 0.1.
+    let part = |free: f64, want: f64| if want > 0.0 { (free / want + 1e-9).floor() } else { f64::INFINITY };
+    let n = part(free.cpu, request.cpu).min(part(free.memory, request.memory)).min(part(free.gpus, request.gpus));
+    // Saturating; infinity (nothing is requested) becomes NONE.
+    if n.is_nan() { 0 } else { n.min(f64::from(NONE)) as u32 }
+}
+
+fn tolerated(taints: &[Taint], tolerations: &[Toleration]) -> bool {
+    taints.iter().filter(|t| t.effect != "PreferNoSchedule").all(|taint| {
+        tolerations.iter().any(|t| {
+            let effect = t.effect.as_deref().is_none_or(|e| e.is_empty() || e == taint.effect);
+            let key = t.key.as_deref().unwrap_or_default();
+            let matches = match (key.is_empty(), t.exists) {
+                (true, exists) => exists,
+                (false, true) => key == taint.key,
+                (false, false) => key == taint.key && t.value.as_deref().unwrap_or_default() == taint.value,
+            };
+            effect && matches
+        })
+    })
+}
+
+fn selected(node: &Node, constraints: &Constraints) -> bool {
+    let selector = constraints.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v));
+    let affinity = constraints.affinity.as_ref().is_none_or(|terms| {
+        terms.iter().any(|term| {
+            let empty = term.labels.is_empty() && term.fields.is_empty();
+            !empty
+                && term.labels.iter().all(|r| holds(r, node.labels.get(&r.key).map(String::as_str)))
+                && term.fields.iter().all(|r| r.key == "metadata.name" && holds(r, Some(&node.name)))
+        })
+    });
+    selector && affinity
+}
+
+fn holds(requirement: &Requirement, value: Option<&str>) -> bool {
+    let listed = |v: &str| requirement.values.iter().any(|x| x == v);
+    let number = |v: &str| v.parse::<i64>().ok();
+    let bound = || requirement.values.first().and_then(|v| number(v));
+    match requirement.operator.as_str() {
+        "In" => value.is_some_and(listed),
+        "NotIn" => value.is_none_or(|v| !listed(v)),
+        "Exists" => value.is_some(),
+        "DoesNotExist" => value.is_none(),
+        "Gt" => value.and_then(number).zip(bound()).is_some_and(|(v, b)| v > b),
+        "Lt" => value.and_then(number).zip(bound()).is_some_and(|(v, b)| v < b),
+        _ => false,
+    }
+}

@@ -1,0 +1,133 @@
+//! The conditions of a job's life, for people. Messages say nothing that changes while the facts stay, so that a
+//! status is not written for its words.
+
+use super::step::Step;
+use crate::conditions::{merge, new};
+use crate::contract::WorkerPhase;
+use crate::observe::Pod;
+use crate::state::{Condition, ConditionKind as Kind, ConditionReason as Why, Phase, RoundCause};
+
+impl Step<'_> {
+    /// Sets all conditions but those of scaling, for the state as it is now.
+    pub(super) fn tell(&mut self) {
+        let now = self.now;
+        let mut all = vec![self.created()];
+        if self.state.phase.is_terminal() {
+            all.push(new(Kind::Running, false, Why::NotRunning, "the job has ended", now));
+            all.push(new(Kind::Resizing, false, Why::NoResize, "the job has ended", now));
+            all.push(new(Kind::Restarting, false, Why::NotRestarting, "the job has ended", now));
+        } else {
+            all.push(self.scheduled());
+            all.push(self.running());
+            all.push(self.resizing());
+            all.push(self.restarting());
+            all.push(self.suspended());
+            let message = "pods are recreated for each round: no agent drives the processes in them";
+            all.push(new(Kind::AgentRounds, false, Why::NoAgent, message, now));
+        }
+        merge(&mut self.state.conditions, all);
+    }
+
+    pub(super) fn set_end_condition(&mut self, phase: Phase, reason: Why, message: String) {
+        let kind = if phase == Phase::Succeeded { Kind::Succeeded } else { Kind::Failed };
+        let condition = new(kind, true, reason, message, self.now);
+        merge(&mut self.state.conditions, vec![condition]);
+    }
+
+    fn created(&self) -> Condition {
+        if self.job.template.is_none() {
+            let message = "spec.template is missing: the job waits until it is set";
+            return new(Kind::Created, true, Why::TemplateMissing, message, self.now);
+        }
+        new(Kind::Created, true, Why::JobCreated, "the job was accepted", self.now)
+    }
+
+    fn scheduled(&self) -> Condition {
+        let no = |reason, message: String| new(Kind::Scheduled, false, reason, message, self.now);
+        let Some(round) = self.round() else {
+            return match (self.job.suspend, self.job.template.is_none()) {
+                (true, _) => no(Why::SuspendedByUser, "the job is suspended".to_owned()),
+                (_, true) => no(Why::TemplateMissing, "spec.template is missing".to_owned()),
+                _ => no(Why::WaitingForPods, "there are no pods yet".to_owned()),
+            };
+        };
+        if let Some(message) = &self.refusal {
+            return no(Why::PodsRefused, format!("pods were refused: {message}"));
+        }
+        let pods: Vec<&Pod> = self.members().into_iter().filter_map(|i| self.pod(i)).collect();
+        if let Some(why) = pods.iter().find_map(|p| p.unschedulable.as_deref().filter(|_| p.node.is_none())) {
+            return no(Why::PodsUnschedulable, format!("a worker finds no node: {why}"));
+        }
+        if round.complete.is_some() && pods.iter().all(|p| p.node.is_some() || p.phase != WorkerPhase::Pending) {
+            return new(Kind::Scheduled, true, Why::AllScheduled, "all workers have a node", self.now);
+        }
+        // A refusal is known in the step that it happened in; it is told until the pods of a round are there.
+        let before = self.state.conditions.iter().find(|c| c.kind == Kind::Scheduled && c.reason == Why::PodsRefused);
+        if let Some(before) = before.filter(|_| round.complete.is_none()) {
+            return no(Why::PodsRefused, before.message.clone());
+        }
+        no(Why::WaitingForPods, "not all workers have a node yet".to_owned())
+    }
+
+    fn running(&self) -> Condition {
+        let (status, reason, message) = match self.state.phase {
+            Phase::Running => (true, Why::AllReady, "all workers are at work"),
+            Phase::Suspended => (false, Why::SuspendedByUser, "the job is suspended"),
+            _ => (false, Why::WaitingForPods, self.waits_for()),
+        };
+        new(Kind::Running, status, reason, message, self.now)
+    }
+
+    /// What keeps a round from running, if a pod says so.
+    fn waits_for(&self) -> &str {
+        let pods = self.members().into_iter().filter_map(|i| self.pod(i));
+        let waiting = pods.filter(|p| !p.is_ready()).find_map(|p| p.waiting.as_deref());
+        waiting.unwrap_or(if self.state.not_before.is_some() {
+            "the next try waits for its back-off"
+        } else {
+            "not all workers are ready"
+        })
+    }
+
+    fn resizing(&self) -> Condition {
+        let round = self.round();
+        let resize = self.state.last_resize.as_ref();
+        match resize {
+            Some(r) if r.done.is_none() && round.is_some() => {
+                let message = format!("from {} to {}", r.from, r.to);
+                new(Kind::Resizing, true, Why::ResizeStarted, message, self.now)
+            }
+            Some(r) if r.refused => {
+                let message = format!("{} workers could not all start; the size is {}", r.from, r.to);
+                new(Kind::Resizing, false, Why::GrowthRefused, message, self.now)
+            }
+            Some(r) => {
+                let message = format!("from {} to {}", r.from, r.to);
+                new(Kind::Resizing, false, Why::ResizeDone, message, self.now)
+            }
+            None => new(Kind::Resizing, false, Why::NoResize, "the size has not changed", self.now),
+        }
+    }
+
+    fn restarting(&self) -> Condition {
+        let waits = self.round().filter(|r| r.running_since.is_none());
+        let (status, reason, message) = match waits.map(|r| r.cause) {
+            Some(RoundCause::WorkerLost) => (true, Why::WorkerLost, "a worker was lost; a new round starts"),
+            Some(RoundCause::StartTimedOut) => {
+                (true, Why::StartTimedOut, "the workers could not all start; they are tried again together")
+            }
+            _ if self.round().is_some_and(|r| r.cause == RoundCause::WorkerLost) => {
+                (false, Why::Recovered, "all workers are back")
+            }
+            _ => (false, Why::NotRestarting, "no worker was lost"),
+        };
+        new(Kind::Restarting, status, reason, message, self.now)
+    }
+
+    fn suspended(&self) -> Condition {
+        if self.state.phase == Phase::Suspended {
+            return new(Kind::Suspended, true, Why::SuspendedByUser, "spec.suspend is true", self.now);
+        }
+        new(Kind::Suspended, false, Why::NotSuspended, "spec.suspend is false", self.now)
+    }
+}

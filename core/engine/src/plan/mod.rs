@@ -1,0 +1,183 @@
+//! What to do: the life of a job as a pure step from facts to actions.
+//!
+//! Pods are recreated per round: a *round* is all pods made for one generation and size, with a fixed environment. A
+//! resize, a changed template or a lost pod makes a new round: the old pods are deleted first, and the new ones are
+//! made when all of them are gone. [`plan`] is idempotent: with its state written and its actions carried out,
+//! planning again yields nothing.
+
+mod gang;
+mod life;
+mod outcome;
+mod recover;
+mod rounds;
+mod step;
+mod target;
+mod victims;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::job::JobSpec;
+use crate::observe::Pod;
+use crate::placement::NodeChoice;
+use crate::state::{ConditionReason, JobState};
+use crate::time::Time;
+
+pub use eto_membership::Ports;
+pub use recover::recover;
+pub use target::{apply, effective_target};
+
+/// The next step for one job. Planning again on the same facts gives no actions (idempotent).
+#[derive(Clone, Debug, PartialEq)]
+pub struct Plan {
+    /// The state to keep. If it differs from the one handed in, it is written *before* the actions are carried out,
+    /// so that a crash in between continues with the same round and the same victims.
+    pub state: JobState,
+    /// What to do, in this order; actions of one kind may be carried out side by side.
+    pub actions: Vec<Action>,
+    /// What to tell; each of them once, when `state` was written.
+    pub events: Vec<Event>,
+    /// When to look again even if nothing happens (deadlines, back-off).
+    pub next_look: Option<Time>,
+}
+
+/// One thing to do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Action {
+    /// The headless service of the job must exist, named [`service_name`].
+    EnsureService,
+    /// Make a pod. Making one of the same round and index twice must be refused by its name.
+    CreatePod(NewPod),
+    /// Delete a pod, if it still has this UID.
+    DeletePod {
+        /// Its name.
+        name: String,
+        /// Its UID: a precondition of the deletion.
+        uid: String,
+        /// Why, for the log.
+        why: String,
+    },
+    /// The time to live has passed: delete the job itself.
+    DeleteJob,
+}
+
+/// A pod to make.
+#[derive(Clone, Debug, PartialEq)]
+pub struct NewPod {
+    /// Index in the job; 0 is the master.
+    pub index: u32,
+    /// Generation of its round.
+    pub round: u64,
+    /// Workers in the round.
+    pub size: u32,
+    /// Framework environment of this member (ranks, addresses), to override the user's.
+    pub env: Vec<(String, String)>,
+    /// Where the placement policy wants it; `None` = the scheduler chooses.
+    pub node: Option<NodeChoice>,
+}
+
+/// An event to tell.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Event {
+    /// Warning rather than Normal.
+    pub warning: bool,
+    /// What it is about.
+    pub reason: EventReason,
+    /// One sentence for people.
+    pub message: String,
+}
+
+/// The closed set of event reasons.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum EventReason {
+    /// A new round was decided.
+    RoundStarted,
+    /// All workers of the round are ready.
+    RoundRunning,
+    /// A resize is done.
+    SuccessfulRescale,
+    /// A worker failed or went away.
+    WorkerLost,
+    /// Containers restarted in place.
+    ContainersRestarted,
+    /// The workers did not start in time and were released together.
+    StartTimedOut,
+    /// A growth was taken back.
+    GrowthRefused,
+    /// The user suspended the job.
+    Suspended,
+    /// The user resumed the job.
+    Resumed,
+    /// The end.
+    JobSucceeded,
+    /// The end.
+    JobFailed,
+    /// The user's template sets variables that belong to the operator.
+    RankVariablesOverridden,
+    /// The job can't be scaled now.
+    ScalingNotActive,
+    /// A policy did not answer.
+    PolicyFailed,
+    /// A policy is not asked for a while.
+    CircuitOpened,
+    /// Another version of the module answers.
+    PolicySwapped,
+    /// A condition turned False or True with this reason.
+    Condition(ConditionReason),
+}
+
+/// What the step needs to know besides the job, its state and its pods. The default: nothing special.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct PlanFacts<'a> {
+    /// The last attempt to make pods was refused.
+    pub refused: Option<&'a Refused>,
+    /// Nodes that are not ready.
+    pub sick_nodes: Option<&'a BTreeSet<String>>,
+    /// Where the placement policy wants new workers, by index.
+    pub places: Option<&'a BTreeMap<u32, NodeChoice>>,
+    /// Workers that the placement policy would give up, most dispensable first.
+    pub victims: &'a [u32],
+    /// How members reach each other.
+    pub addressing: Addressing<'a>,
+    /// Ports of the rounds.
+    pub ports: Ports,
+}
+
+/// The API server refused to make pods (quota, admission, webhook).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// Generation of the round whose pods were refused; a refusal of another round is ignored.
+    pub round: u64,
+    /// Pods of that round that exist.
+    pub created: u32,
+    /// What the API server said.
+    pub message: String,
+}
+
+/// How the members of a round reach each other.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Addressing<'a> {
+    /// By DNS names of the job's headless service.
+    #[default]
+    Service,
+    /// All of them are processes on this host.
+    Host(&'a str),
+}
+
+/// The stable host name of a worker (`spec.hostname` of its pod): `<job>-worker-<index>`, the master included.
+pub fn hostname(job: &str, index: u32) -> String {
+    format!("{job}-worker-{index}")
+}
+
+/// The name of the headless service of a job (`spec.subdomain` of its pods): the job's own.
+pub fn service_name(job: &str) -> &str {
+    job
+}
+
+/// The next step of a job. Reads nothing but its arguments; costs O(pods x log pods).
+///
+/// The shell writes `state` if it differs, then carries out `actions`, then tells `events`.
+pub fn plan(job: &JobSpec, state: &JobState, pods: &[Pod], facts: &PlanFacts<'_>, now: Time) -> Plan {
+    let mut step = step::Step::new(job, state, pods, facts, now);
+    step.run();
+    step.finish()
+}

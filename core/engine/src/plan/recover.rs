@@ -1,0 +1,53 @@
+//! A job whose status was lost.
+
+use crate::guard::sizes;
+use crate::job::JobSpec;
+use crate::observe::Pod;
+use crate::state::{JobState, Phase, RoundCause, RoundState};
+use crate::time::Time;
+
+use super::step::gaps_of;
+
+/// Rebuilds the state of a job from its live pods, as after a restore from a backup without status.
+///
+/// The present round is the newest that has a pod which is not being deleted; its size is what its pods were made
+/// for. The target is that size, never `spec.replicas`, so that a job which its policy has grown is not shrunk. What
+/// pods can't tell starts anew: failures, back-off, the resize record. Without pods it is the state of a new job.
+pub fn recover(job: &JobSpec, pods: &[Pod], now: Time) -> JobState {
+    let mut state =
+        JobState { last_generation: pods.iter().map(|p| p.round).max().unwrap_or(0), ..JobState::default() };
+    let live = || pods.iter().filter(|p| p.deleting.is_none() && p.round > 0);
+    let Some(generation) = live().map(|p| p.round).max() else { return state };
+    let of_round = || live().filter(|p| p.round == generation);
+    let mut members: Vec<u32> = of_round().map(|p| p.index).collect();
+    members.sort_unstable();
+    members.dedup();
+    let reach = members.last().map_or(0, |m| m.saturating_add(1));
+    // What the pods were made for; where they do not say, the highest index tells how many there were.
+    let size = of_round().map(|p| p.round_size).max().filter(|s| *s > 0).unwrap_or(reach);
+    for index in 0u32.. {
+        if u32::try_from(members.len()).is_ok_and(|n| n >= size) {
+            break;
+        }
+        if let Err(at) = members.binary_search(&index) {
+            members.insert(at, index);
+        }
+    }
+    state.target = sizes::down(job, size);
+    state.based_on = job.replicas;
+    state.phase = Phase::Starting;
+    state.started_at = of_round().map(|p| p.created).min();
+    state.round = Some(RoundState {
+        generation,
+        size,
+        template_hash: of_round().map(|p| p.template_hash.clone()).next().unwrap_or_default(),
+        since: of_round().map(|p| p.created).min().unwrap_or(now),
+        running_since: None,
+        cause: RoundCause::Start,
+        complete: None,
+        required_nodes: false,
+        gaps: gaps_of(&members),
+        restarts_charged: of_round().map(|p| p.restarts).max().unwrap_or(0),
+    });
+    state
+}

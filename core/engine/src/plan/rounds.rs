@@ -1,0 +1,213 @@
+//! Rounds by pod recreation: how one begins, and how its pods come to be.
+
+use eto_membership::{Candidate, Member, Round, member_env};
+
+use super::step::{Step, gaps_of, members_of};
+use super::{Action, Addressing, EventReason, NewPod, hostname, service_name, target, victims};
+use crate::observe::Pod;
+use crate::placement::NodeChoice;
+use crate::state::{Phase, RoundCause, RoundState, Victim};
+use crate::time::{Time, millis};
+
+/// A pod that is being deleted on a node that is not ready is waited for this long beyond its own grace, in
+/// milliseconds: its kubelet will not confirm.
+const STUCK_AFTER_MS: u64 = 60_000;
+
+impl Step<'_> {
+    /// Decides a new round of the target's size. Whom it leaves out is named in the state first.
+    pub(super) fn begin_round(&mut self, cause: RoundCause, why: &str) {
+        let size = self.state.target;
+        let hash = self.job.template.as_ref().map(|t| t.hash.clone());
+        let old = self.state.round.clone();
+        let template_hash = hash.or_else(|| old.as_ref().map(|r| r.template_hash.clone())).unwrap_or_default();
+        let members = self.next_members(size);
+        if old.as_ref().is_some_and(|r| r.size != size) && !self.in_flight_to(size) {
+            target::record(&mut self.state, size, self.now);
+        }
+        self.state.last_generation = self.state.last_generation.max(self.newest_generation()) + 1;
+        self.state.round = Some(RoundState {
+            generation: self.state.last_generation,
+            size,
+            template_hash,
+            since: self.now,
+            running_since: None,
+            cause,
+            complete: None,
+            required_nodes: false,
+            gaps: gaps_of(&members),
+            restarts_charged: 0,
+        });
+        self.state.started_at.get_or_insert(self.now);
+        let message = format!("round {} of {size} workers: {why}", self.state.last_generation);
+        self.event(false, EventReason::RoundStarted, message);
+    }
+
+    fn in_flight_to(&self, size: u32) -> bool {
+        self.state.last_resize.as_ref().is_some_and(|r| r.to == size && (r.done.is_none() || r.refused))
+    }
+
+    /// A generation that was used and forgotten (a lost status) is not used again.
+    fn newest_generation(&self) -> u64 {
+        self.pods.iter().map(|p| p.round).max().unwrap_or(0)
+    }
+
+    /// The present members less the victims, or with the lowest free indexes added.
+    fn next_members(&mut self, size: u32) -> Vec<u32> {
+        let mut members = self.members();
+        let want = usize::try_from(size).unwrap_or(usize::MAX);
+        if members.len() > want {
+            let count = members.len() - want;
+            let chosen = victims::choose(self, &members, count);
+            for (index, pod, reason) in chosen {
+                members.retain(|m| *m != index);
+                if let Some(pod) = pod.filter(|p| !self.state.victims.iter().any(|v| v.uid == p.uid)) {
+                    let victim =
+                        Victim { pod: pod.name.clone(), uid: pod.uid.clone(), index, reason: reason.to_owned() };
+                    self.state.victims.push(victim);
+                }
+            }
+        }
+        let mut index = 0;
+        while members.len() < want {
+            if let Err(at) = members.binary_search(&index) {
+                members.insert(at, index);
+            }
+            index += 1;
+        }
+        members
+    }
+
+    /// Deletes what is not of the present round; when all of it is gone, makes what is missing.
+    pub(super) fn carry_out(&mut self) {
+        let Some(round) = self.state.round.clone() else { return };
+        let members = members_of(&round);
+        let keep = |step: &Self, pod: &Pod| {
+            pod.round == round.generation
+                && members.binary_search(&pod.index).is_ok()
+                && step.pod(pod.index).is_some_and(|best| best.uid == pod.uid)
+        };
+        let stray: Vec<&Pod> = self.pods.iter().copied().filter(|p| !keep(self, p)).collect();
+        for pod in &stray {
+            let why = self
+                .state
+                .victims
+                .iter()
+                .find(|v| v.uid == pod.uid)
+                .map_or_else(|| format!("round {} is over", pod.round), |v| format!("given up: {}", v.reason));
+            self.delete(pod, &why);
+        }
+        if stray.iter().any(|p| self.is_waited_for(p)) {
+            return;
+        }
+        let missing: Vec<u32> = members.iter().copied().filter(|i| self.pod(*i).is_none()).collect();
+        if missing.is_empty() {
+            if round.complete.is_none() {
+                self.set_complete();
+            }
+        } else if round.complete.is_none() && self.job.template.is_some() {
+            match self.state.not_before.filter(|t| *t > self.now) {
+                Some(later) => self.looks.push(later),
+                None => self.create(&round, &members, &missing),
+            }
+        }
+    }
+
+    fn set_complete(&mut self) {
+        let now = self.now;
+        if let Some(round) = &mut self.state.round {
+            round.complete = Some(now);
+        }
+    }
+
+    /// Whether a pod that is to go keeps the next round waiting.
+    fn is_waited_for(&mut self, pod: &Pod) -> bool {
+        let Some(asked) = pod.deleting.filter(|_| self.is_sick(pod)) else { return true };
+        let patience = millis(self.job.elasticity.drain_deadline).saturating_add(STUCK_AFTER_MS);
+        let until = Time(asked.0.saturating_add(patience));
+        self.looks.push(until);
+        self.now < until
+    }
+
+    fn create(&mut self, round: &RoundState, members: &[u32], missing: &[u32]) {
+        let Some(full) = self.membership(round, members) else { return };
+        let framework = self.job.framework.into();
+        // After a try that did not work out, the placement policy's demands are wishes.
+        let strict = self.state.start_attempts == 0;
+        let place = |index: &u32| {
+            let choice = self.facts.places.and_then(|p| p.get(index)).cloned();
+            choice.map(|c| NodeChoice { required: c.required && strict, ..c })
+        };
+        self.actions.push(Action::EnsureService);
+        for index in missing {
+            let node = place(index);
+            if let (true, Some(kept)) = (node.as_ref().is_some_and(|n| n.required), &mut self.state.round) {
+                kept.required_nodes = true;
+            }
+            let Some(rank) = full.rank_of(*index) else { continue };
+            self.actions.push(Action::CreatePod(NewPod {
+                index: *index,
+                round: round.generation,
+                size: round.size,
+                env: member_env(framework, &full, rank),
+                node,
+            }));
+        }
+    }
+
+    fn membership(&self, round: &RoundState, members: &[u32]) -> Option<Round> {
+        let key = &self.job.key;
+        let address = |index: u32| match self.facts.addressing {
+            Addressing::Service => {
+                format!("{}.{}.{}.svc", hostname(&key.name, index), service_name(&key.name), key.namespace)
+            }
+            Addressing::Host(host) => host.to_owned(),
+        };
+        let processes = self.job.template.as_ref().map_or(1, |t| t.processes.max(1));
+        let candidate = |index: &u32| Candidate {
+            member: Member { index: *index, address: address(*index), uid: None, processes },
+            healthy_since_ms: None,
+        };
+        let candidates = members.iter().map(candidate).collect();
+        Round::plan(&key.to_string(), &self.job.uid, round.generation, candidates, self.facts.ports)
+    }
+
+    /// Sets the phase by how far the round is, and notes when all of it runs.
+    pub(super) fn watch_start(&mut self) {
+        let Some(round) = self.state.round.clone() else {
+            self.state.phase = Phase::Pending;
+            return;
+        };
+        let at_work = |p: &Pod| p.is_ready() || p.phase == crate::contract::WorkerPhase::Succeeded;
+        let all_ready = members_of(&round).iter().all(|i| self.pod(*i).is_some_and(at_work));
+        if round.running_since.is_none() && all_ready && round.complete.is_some() {
+            self.note_running(&round);
+        }
+        let running = self.round().is_some_and(|r| r.running_since.is_some());
+        self.state.phase = match round.cause {
+            _ if running => Phase::Running,
+            RoundCause::WorkerLost => Phase::Restarting,
+            RoundCause::Grow | RoundCause::Shrink | RoundCause::TemplateChanged | RoundCause::GrowthRefused => {
+                Phase::Resizing
+            }
+            _ if round.complete.is_none() => Phase::Pending,
+            _ => Phase::Starting,
+        };
+    }
+
+    fn note_running(&mut self, round: &RoundState) {
+        let now = self.now;
+        if let Some(round) = &mut self.state.round {
+            round.running_since = Some(now);
+        }
+        self.state.not_before = None;
+        let message = format!("all {} workers of round {} are ready", round.size, round.generation);
+        self.event(false, EventReason::RoundRunning, message);
+        let Some(resize) = self.state.last_resize.as_mut().filter(|r| r.done.is_none() && r.to == round.size) else {
+            return;
+        };
+        resize.done = Some(now);
+        resize.refusals = 0;
+        let message = format!("resized from {} to {}", resize.from, resize.to);
+        self.event(false, EventReason::SuccessfulRescale, message);
+    }
+}

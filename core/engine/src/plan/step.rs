@@ -1,0 +1,163 @@
+//! The order of one step, and the facts that its parts share.
+
+use super::{Action, Event, EventReason, Plan, PlanFacts, target};
+use crate::job::JobSpec;
+use crate::observe::Pod;
+use crate::state::{JobState, Phase, RoundCause, RoundState};
+use crate::time::Time;
+
+pub(super) struct Step<'a> {
+    pub(super) job: &'a JobSpec,
+    pub(super) facts: &'a PlanFacts<'a>,
+    pub(super) now: Time,
+    /// By index, then creation.
+    pub(super) pods: Vec<&'a Pod>,
+    pub(super) state: JobState,
+    pub(super) actions: Vec<Action>,
+    pub(super) events: Vec<Event>,
+    pub(super) looks: Vec<Time>,
+    /// Why pods were refused in this step.
+    pub(super) refusal: Option<String>,
+}
+
+impl<'a> Step<'a> {
+    pub(super) fn new(
+        job: &'a JobSpec,
+        state: &JobState,
+        pods: &'a [Pod],
+        facts: &'a PlanFacts<'a>,
+        now: Time,
+    ) -> Self {
+        let mut pods: Vec<&Pod> = pods.iter().collect();
+        pods.sort_by(|a, b| (a.index, a.created, &a.uid).cmp(&(b.index, b.created, &b.uid)));
+        let state = state.clone();
+        Step { job, facts, now, pods, state, actions: vec![], events: vec![], looks: vec![], refusal: None }
+    }
+
+    /// The rules, in the order of their precedence. Each may begin a new round; only the last one acts on pods, and it
+    /// acts for the round that stands then.
+    pub(super) fn run(&mut self) {
+        if self.state.phase.is_terminal() {
+            self.clean_up();
+            return;
+        }
+        target::rebase(self.job, &mut self.state, self.now);
+        if self.job.suspend {
+            self.suspend();
+        } else {
+            self.resume();
+            if !self.ended() {
+                self.replace_lost();
+                self.follow_spec();
+                self.release_stuck();
+                self.carry_out();
+                self.watch_start();
+            }
+        }
+        if self.state.phase.is_terminal() {
+            self.clean_up();
+        }
+        self.tell();
+    }
+
+    pub(super) fn finish(mut self) -> Plan {
+        let gone = |uid: &str| !self.pods.iter().any(|p| p.uid == uid);
+        self.state.victims.retain(|v| !gone(&v.uid));
+        let next_look = self.looks.iter().copied().filter(|t| *t > self.now).min();
+        Plan { state: self.state, actions: self.actions, events: self.events, next_look }
+    }
+
+    fn suspend(&mut self) {
+        if self.state.phase != Phase::Suspended {
+            self.event(false, EventReason::Suspended, "the job is suspended; its pods are deleted".to_owned());
+            self.state.phase = Phase::Suspended;
+        }
+        self.state.round = None;
+        self.state.started_at = None;
+        self.state.not_before = None;
+        self.state.start_attempts = 0;
+        // A resize in flight has lost its measure.
+        self.state.last_resize = self.state.last_resize.take().filter(|r| r.done.is_some());
+        self.delete_all("the job is suspended");
+    }
+
+    fn resume(&mut self) {
+        if self.state.phase == Phase::Suspended {
+            self.state.phase = Phase::Pending;
+            self.event(false, EventReason::Resumed, "the job goes on".to_owned());
+            if self.job.template.is_some() {
+                self.begin_round(RoundCause::Resumed, "resumed");
+            }
+        }
+    }
+
+    /// The first round, another size, another template.
+    fn follow_spec(&mut self) {
+        let Some(template) = &self.job.template else { return };
+        let Some(round) = &self.state.round else {
+            self.begin_round(RoundCause::Start, "the job starts");
+            return;
+        };
+        let (size, target) = (round.size, self.state.target);
+        if round.template_hash != template.hash {
+            self.state.not_before = None;
+            self.state.start_attempts = 0;
+            self.begin_round(RoundCause::TemplateChanged, "the pod template changed");
+        } else if size < target {
+            self.begin_round(RoundCause::Grow, &format!("grow from {size} to {target}"));
+        } else if size > target {
+            self.begin_round(RoundCause::Shrink, &format!("shrink from {size} to {target}"));
+        }
+    }
+
+    pub(super) fn round(&self) -> Option<&RoundState> {
+        self.state.round.as_ref()
+    }
+
+    /// Indexes of the members of the present round, ascending.
+    pub(super) fn members(&self) -> Vec<u32> {
+        self.round().map(members_of).unwrap_or_default()
+    }
+
+    /// The pod of the present round with this index; of several the one that is further on.
+    pub(super) fn pod(&self, index: u32) -> Option<&'a Pod> {
+        let generation = self.round()?.generation;
+        let from = self.pods.partition_point(|p| p.index < index);
+        let same = self.pods[from..].iter().take_while(|p| p.index == index).filter(|p| p.round == generation);
+        same.copied().min_by_key(|p| (p.deleting.is_some(), !p.is_ready()))
+    }
+
+    pub(super) fn is_sick(&self, pod: &Pod) -> bool {
+        let sick = self.facts.sick_nodes;
+        pod.node.as_ref().is_some_and(|n| sick.is_some_and(|s| s.contains(n)))
+    }
+
+    pub(super) fn event(&mut self, warning: bool, reason: EventReason, message: String) {
+        self.events.push(Event { warning, reason, message });
+    }
+
+    pub(super) fn delete(&mut self, pod: &Pod, why: &str) {
+        if pod.deleting.is_none() {
+            let (name, uid) = (pod.name.clone(), pod.uid.clone());
+            self.actions.push(Action::DeletePod { name, uid, why: why.to_owned() });
+        }
+    }
+
+    pub(super) fn delete_all(&mut self, why: &str) {
+        for pod in self.pods.clone() {
+            self.delete(pod, why);
+        }
+    }
+}
+
+/// Indexes of the members of a round, ascending.
+pub(super) fn members_of(round: &RoundState) -> Vec<u32> {
+    let size = usize::try_from(round.size).unwrap_or(usize::MAX);
+    (0u32..).filter(|i| !round.gaps.contains(i)).take(size).collect()
+}
+
+/// The indexes that are left out below the highest of these (ascending) members.
+pub(super) fn gaps_of(members: &[u32]) -> Vec<u32> {
+    let end = members.last().map_or(0, |m| m + 1);
+    (0..end).filter(|i| members.binary_search(i).is_err()).collect()
+}

@@ -1,0 +1,34 @@
+//! Which workers a shrinking job gives up.
+
+use super::step::Step;
+use crate::contract::WorkerPhase;
+use crate::observe::Pod;
+
+/// Chooses `count` of the (ascending) members: those that are gone or have failed first, then pending ones, then those
+/// on a node that is not ready, then the placement policy's choice in its order, then the highest index. Index 0, the
+/// master, is never among them.
+pub(super) fn choose<'a>(step: &Step<'a>, members: &[u32], count: usize) -> Vec<(u32, Option<&'a Pod>, &'static str)> {
+    let chosen_by_policy = |index: u32| step.facts.victims.iter().position(|v| *v == index);
+    let mut ranked: Vec<_> = members
+        .iter()
+        .copied()
+        .filter(|index| *index != 0)
+        .map(|index| {
+            let pod = step.pod(index);
+            let (class, at, reason) = match pod {
+                None => (0, 0, "it is gone"),
+                Some(p) if p.phase == WorkerPhase::Failed || p.deleting.is_some() => (0, 0, "it failed"),
+                Some(p) if p.phase == WorkerPhase::Pending => (1, 0, "it is pending"),
+                Some(p) if step.is_sick(p) => (2, 0, "its node is not ready"),
+                Some(_) => match chosen_by_policy(index) {
+                    Some(at) => (3, at, "the placement policy gives it up"),
+                    None => (4, 0, "it has the highest index"),
+                },
+            };
+            (class, at, std::cmp::Reverse(index), pod, reason)
+        })
+        .collect();
+    ranked.sort_by_key(|(class, at, index, ..)| (*class, *at, *index));
+    ranked.truncate(count);
+    ranked.into_iter().map(|(_, _, index, pod, reason)| (index.0, pod, reason)).collect()
+}

@@ -1,0 +1,194 @@
+//! Which signals a job needs: what its `metrics[]` ask for and what its policy wants.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+
+use crate::contract::{Direction, MetricKind, MetricTarget, SignalWant};
+use crate::job::{JobSpec, MetricSpec};
+use crate::signals::{SignalId, builtin};
+
+/// Averaging window where nobody asks for another, in seconds.
+pub const DEFAULT_WINDOW_S: u32 = 60;
+/// Shortest and longest window and history that can be asked for, in seconds.
+pub const WINDOW_RANGE_S: (u32, u32) = (15, 3600);
+/// Longest history that can be asked for, in seconds.
+pub const MAX_HISTORY_S: u32 = 86_400;
+
+/// What to assume of a sample that is missing.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Fill {
+    /// A module's own want: the range a sample can have.
+    Range {
+        /// Lowest.
+        low: f64,
+        /// Highest.
+        high: f64,
+    },
+    /// A `metrics[]` entry: HPA's assumptions.
+    Metric(MetricTarget),
+}
+
+/// One element of the `signals` that a policy is given, before it is measured.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Wanted {
+    /// What to fetch; `None` where no source can serve it.
+    pub id: Option<SignalId>,
+    /// Name under which the policy finds it.
+    pub name: String,
+    /// Position in `JobSpec::scaling.metrics`, if it serves one.
+    pub metric: Option<usize>,
+    /// `ContainerResource`: the container whose request counts.
+    pub container: Option<String>,
+    /// Whether it must be one value for the job (`Object`, `External`).
+    pub job_level: bool,
+    /// The policy can't decide without it.
+    pub required: bool,
+    /// Whether more of it means more workers.
+    pub direction: Direction,
+    /// What a missing sample may be.
+    pub fill: Fill,
+    /// History to hand over, in seconds.
+    pub history_s: u32,
+    /// Lowest value that can be right; a sample below it is invalid.
+    pub floor: f64,
+    /// Why it can't be served, and what to write instead.
+    pub unservable: Option<String>,
+}
+
+/// The signals to fetch for a job, without duplicates, in a stable order.
+pub fn signal_ids(job: &JobSpec, wants: &[SignalWant]) -> Vec<SignalId> {
+    let mut ids: Vec<SignalId> = wanted(job, wants).into_iter().filter_map(|w| w.id).collect();
+    ids.sort_unstable();
+    ids.dedup();
+    ids
+}
+
+/// The signals of a job in the order in which its policy is given them: first one per entry of `metrics[]`, then the
+/// policy's own wants. A want for a built-in signal that a metric brings already is served by that one, and stays
+/// required if either says so.
+pub fn wanted(job: &JobSpec, wants: &[SignalWant]) -> Vec<Wanted> {
+    let metrics = job.scaling.as_ref().map(|s| s.metrics.as_slice()).unwrap_or_default();
+    let mut all: Vec<Wanted> = metrics.iter().enumerate().map(|(at, m)| of_metric(at, m)).collect();
+    for want in wants {
+        let own = of_want(want);
+        match all.iter_mut().find(|w| w.id.is_some() && w.id == own.id && w.name == own.name) {
+            Some(same) => {
+                same.required |= own.required;
+                same.history_s = same.history_s.max(own.history_s);
+            }
+            None => all.push(own),
+        }
+    }
+    all
+}
+
+fn of_want(want: &SignalWant) -> Wanted {
+    let window_s = match want.window_seconds {
+        0 => DEFAULT_WINDOW_S,
+        s => s.clamp(WINDOW_RANGE_S.0, WINDOW_RANGE_S.1),
+    };
+    let built_in = [builtin::CPU, builtin::MEMORY, builtin::GPU, builtin::GPU_MEMORY].contains(&want.name.as_str());
+    let unservable = (!built_in && want.query.is_none())
+        .then(|| format!("the policy wants the signal {:?}, which is not built in and has no query", want.name));
+    let id = SignalId { name: want.name.clone(), query: want.query.clone(), container: None, window_s };
+    Wanted {
+        id: unservable.is_none().then_some(id),
+        name: want.name.clone(),
+        metric: None,
+        container: None,
+        job_level: false,
+        required: want.required,
+        direction: want.direction,
+        fill: Fill::Range { low: want.low, high: want.high },
+        history_s: want.history_seconds.min(MAX_HISTORY_S),
+        floor: if built_in && want.query.is_none() { 0.0 } else { want.low.min(0.0) },
+        unservable,
+    }
+}
+
+fn of_metric(at: usize, metric: &MetricSpec) -> Wanted {
+    let served = source(metric);
+    let (id, unservable) = match served {
+        Ok((name, query)) => {
+            let container = metric.container.clone().filter(|_| metric.kind == MetricKind::ContainerResource);
+            (Some(SignalId { name, query, container, window_s: DEFAULT_WINDOW_S }), None)
+        }
+        Err(why) => (None, Some(why)),
+    };
+    Wanted {
+        name: id.as_ref().map_or_else(|| metric.name.clone(), |id| id.name.clone()),
+        id,
+        metric: Some(at),
+        container: metric.container.clone(),
+        job_level: matches!(metric.kind, MetricKind::Object | MetricKind::External),
+        required: true,
+        direction: Direction::MoreMeansGrow,
+        fill: Fill::Metric(metric.target),
+        history_s: 0,
+        floor: match metric.kind {
+            MetricKind::Resource | MetricKind::ContainerResource => 0.0,
+            _ => f64::NEG_INFINITY,
+        },
+        unservable,
+    }
+}
+
+/// Name and query that serve a metric.
+fn source(metric: &MetricSpec) -> Result<(String, Option<String>), String> {
+    match metric.kind {
+        MetricKind::Resource | MetricKind::ContainerResource => {
+            if metric.kind == MetricKind::ContainerResource && metric.container.is_none() {
+                return Err(format!("metric {:?}: set containerResource.container", metric.name));
+            }
+            match metric.name.as_str() {
+                "cpu" => Ok((builtin::CPU.to_owned(), None)),
+                "memory" => Ok((builtin::MEMORY.to_owned(), None)),
+                "nvidia.com/gpu" => Ok((builtin::GPU.to_owned(), None)),
+                other => Err(format!(
+                    "resource {other:?} has no signal: use cpu, memory or nvidia.com/gpu, or a metric of type Pods"
+                )),
+            }
+        }
+        MetricKind::Pods => Ok((metric.name.clone(), Some(selector(&metric.name, &metric.selector, None)))),
+        MetricKind::Object => {
+            let object = metric.object.as_ref().map(|(kind, name)| (kind.to_ascii_lowercase(), name.clone()));
+            Ok((metric.name.clone(), Some(format!("sum({})", selector(&metric.name, &metric.selector, object)))))
+        }
+        MetricKind::External => {
+            Ok((metric.name.clone(), Some(format!("sum({})", selector(&metric.name, &metric.selector, None)))))
+        }
+    }
+}
+
+/// A PromQL vector selector. A described object becomes the label that Prometheus adapters give it: the kind in lower
+/// case with the object's name (`service="frontend"`).
+fn selector(name: &str, labels: &BTreeMap<String, String>, object: Option<(String, String)>) -> String {
+    let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':')
+        && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+    let mut matchers = Vec::new();
+    if !plain {
+        matchers.push(format!("__name__=\"{}\"", escape(name)));
+    }
+    if let Some((kind, object)) = object {
+        matchers.push(format!("{}=\"{}\"", label(&kind), escape(&object)));
+    }
+    matchers.extend(labels.iter().map(|(k, v)| format!("{}=\"{}\"", label(k), escape(v))));
+    let mut out = if plain { name.to_owned() } else { String::new() };
+    if !matchers.is_empty() {
+        let _ = write!(out, "{{{}}}", matchers.join(","));
+    }
+    out
+}
+
+/// Prometheus' form of a label name: what is not allowed in one becomes `_`.
+fn label(name: &str) -> String {
+    let mut out: String = name.chars().map(|c| if c.is_ascii_alphanumeric() || c == '_' { c } else { '_' }).collect();
+    if out.starts_with(|c: char| c.is_ascii_digit()) || out.is_empty() {
+        out.insert(0, '_');
+    }
+    out
+}
+
+fn escape(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
