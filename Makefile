@@ -5,6 +5,9 @@ SHELL := /bin/bash
 
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
+# Tools that tools/setup.sh builds.
+ETO_CACHE ?= $(HOME)/.cache/elastic-training-operator
+export PATH := $(ETO_CACHE)/bin:$(PATH)
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -20,7 +23,7 @@ test: policies ## all unit and integration tests (a real Prometheus among them; 
 	$(CARGO) test --workspace --locked
 
 e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
-	@tools/setup.sh prometheus cluster
+	@tools/setup.sh prometheus helm cluster
 	@tests/e2e.sh
 
 bench: policies ## microbenchmarks and the scale run
@@ -46,6 +49,7 @@ layout: ## file and function lengths, links between documents
 
 clippy: ## lints; no warning passes
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
+	$(CARGO) clippy --workspace --test e2e --locked -- -D warnings # not among "all": plain `cargo test` leaves it out
 
 deny: ## licences, sources and forbidden crates of the dependency tree
 	@tools/setup.sh deny

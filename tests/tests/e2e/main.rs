@@ -5,6 +5,7 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: tests start processes and use files")]
 
 mod guide;
+mod install;
 mod scaling;
 
 use std::process::ExitCode;
@@ -19,6 +20,9 @@ fn main() -> ExitCode {
         guide::every_manifest_is_accepted,
         guide::patch_scale_get_and_delete,
         scaling::grows_and_shrinks_on_prometheus_values,
+        install::plain_manifests_are_accepted,
+        install::the_chart_installs,
+        install::the_rights_suffice,
     ];
     if std::env::args().any(|a| a == "--list") {
         all.iter().for_each(|c| println!("{}", c.name));
