@@ -49,13 +49,14 @@ fn missing(names: &[String], words: &BTreeSet<String>) -> Vec<String> {
 }
 
 #[test]
-fn troubleshooting_lists_every_condition_reason_limiter_and_failure() {
+fn troubleshooting_lists_every_reason_limiter_and_failure() {
     let words = code_words("docs/troubleshooting.md");
     for (source, name) in [
         ("core/engine/src/state.rs", "ConditionKind"),
         ("core/engine/src/state.rs", "ConditionReason"),
         ("core/engine/src/decision.rs", "Limiter"),
         ("core/engine/src/policy.rs", "FailureKind"),
+        ("core/policy-host/src/error.rs", "LoadError"),
     ] {
         let missing = missing(&variants(source, name), &words);
         assert!(missing.is_empty(), "docs/troubleshooting.md does not speak of {name}: {missing:?}");
