@@ -41,7 +41,7 @@ policies: ## build the policies of policies/ as components into target/policies
 check: fmt layout clippy deny docs chart generate-check ## everything that is not a test
 
 fmt: ## formatting
-	$(CARGO) fmt --all --check
+	$(CARGO) fmt --all --check -- --color never
 
 layout: ## file and function lengths, links between documents
 	@tools/lengths.sh
