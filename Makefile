@@ -25,6 +25,7 @@ test: policies ## all unit and integration tests (a real Prometheus among them; 
 e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
 	@tools/setup.sh prometheus helm cluster
 	@tests/e2e.sh
+	@tests/install.sh
 
 bench: policies ## microbenchmarks and the scale run
 	@tools/setup.sh prometheus

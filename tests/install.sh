@@ -1,0 +1,104 @@
+#!/usr/bin/env bash
+# Installs the operator with Helm on a real node, as its users do, and trains a job of real containers with it.
+# The image is made from the binary as built and the libraries it needs. Takes about two minutes; prints
+# 'N passed, N failed'. Needs root, and what `tools/setup.sh cluster helm` gets; starts and stops its own cluster.
+set -uo pipefail
+here=$(cd "$(dirname "$0")" && pwd)
+. "$here/../tools/env.sh"
+cd "$root" || exit 1
+exec 9>/tmp/cluster.lock
+flock 9
+
+tmp=$(mktemp -d)
+trap 'tests/cluster/down.sh >/dev/null 2>&1; rm -rf "$tmp"' EXIT
+tests/cluster/down.sh >/dev/null 2>&1 # what a killed run may have left
+pass=0 fail=0
+# check NAME COMMAND...: must succeed within a minute.
+check() {
+  local name=$1 end=$((SECONDS + 60)) out
+  shift
+  until out=$("$@" 2>&1); do
+    if [ $SECONDS -ge $end ]; then
+      fail=$((fail + 1))
+      printf 'FAILED  %s: %s\n' "$name" "$out"
+      return 1
+    fi
+    sleep 0.5
+  done
+  pass=$((pass + 1))
+  printf 'ok      %s\n' "$name"
+}
+sh_() { bash -c "$1"; }
+
+cargo build -q --locked -p eto-operator || exit 1
+bin=${CARGO_TARGET_DIR:-target}/debug/elastic-training-operator
+mkdir -p "$tmp/root/usr/bin" "$tmp/root/usr/share/elastic-training/policies" "$tmp/root/etc/ssl/certs"
+cp "$bin" "$tmp/root/usr/bin/"
+ldd "$bin" | grep -oE '/[^ )]+' | while read -r lib; do install -D -m 755 "$lib" "$tmp/root$lib"; done
+cp target/policies/*.wasm "$tmp/root/usr/share/elastic-training/policies/"
+cp /etc/ssl/certs/ca-certificates.crt "$tmp/root/etc/ssl/certs/" 2>/dev/null
+
+NODE_GPUS=0 tests/cluster/up.sh --kubelets 1 >"$tmp/up" 2>&1 || { cat "$tmp/up"; echo "0 passed, 1 failed"; exit 1; }
+export KUBECONFIG=${CLUSTER_STATE:-/tmp/k8s-lab}/kubeconfig
+tests/cluster/image.sh eto-operator:dev "$tmp/root" /usr/bin/elastic-training-operator >/dev/null || exit 1
+
+kubectl apply -f deploy/crds.yaml >/dev/null
+helm install elastic-training deploy/chart/elastic-training-operator --namespace elastic-system --create-namespace \
+  --set image.repository=localhost/eto-operator --set image.tag=dev --set image.pullPolicy=Never \
+  --set settings.evaluation.period=1s >/dev/null || fail=$((fail + 1))
+kubectl label namespace elastic-system pod-security.kubernetes.io/enforce=restricted >/dev/null
+op="kubectl -n elastic-system"
+
+check "two replicas, Running and Ready, under the restricted pod security standard" \
+  sh_ "[ \$($op get pods | grep -c '1/1 *Running') = 2 ]"
+check "one of them leads" sh_ "$op get lease elastic-training-operator -o jsonpath={.spec.holderIdentity} | grep -q ."
+pod_ip() { $op get pods -o jsonpath='{.items[0].status.podIP}'; }
+check "metrics on the one port" sh_ "curl -sf -m 5 http://$(pod_ip):8080/metrics | grep -q '^eto_leader'"
+check "no restarts" sh_ "[ \"\$($op get pods -o jsonpath='{.items[*].status.containerStatuses[0].restartCount}')\" = '0 0' ]"
+
+cat >"$tmp/job.yaml" <<'Y'
+apiVersion: elastic.ai/v1alpha1
+kind: ElasticJob
+metadata: {name: real}
+spec:
+  replicas: 2
+  maxReplicas: 3
+  template:
+    spec:
+      terminationGracePeriodSeconds: 2
+      containers:
+      - name: worker
+        image: localhost/busybox:1
+        imagePullPolicy: Never
+        command: [/bin/sh, -c, 'echo "rank $RANK of $WORLD_SIZE at $MASTER_ADDR"; df /dev/shm | tail -1; trap "exit 143" TERM; while :; do sleep 1; done']
+Y
+check "a job is taken" kubectl apply -f "$tmp/job.yaml"
+check "its workers run as containers" sh_ "[ \$(kubectl get pods -l elastic-job=real | grep -c '1/1 *Running') = 2 ]"
+check "each knows its rank and the world" \
+  sh_ "kubectl logs -l job-name=real --tail=-1 | grep -E '^rank [01] of 2 at .+' | sort -u | wc -l | grep -qx 2"
+check "resized by hand" kubectl patch elasticjob real --type=merge -p '{"spec":{"replicas":3}}'
+check "three workers in a new round" sh_ "kubectl logs -l job-name=real --tail=-1 | grep -c '^rank [012] of 3' | grep -qx 3"
+check "shown by kubectl get" sh_ "kubectl get elasticjobs real | grep -E 'Running +3 +3'"
+
+# A policy of one's own, by ConfigMap; the kubelet hands it over.
+if [ -e target/policies/target-tracking.wasm ]; then
+  cp target/policies/target-tracking.wasm "$tmp/mine.wasm"
+  check "a ConfigMap of policies is made" \
+    sh_ "$op create configmap elastic-training-policies --from-file=mine.wasm=$tmp/mine.wasm"
+  check "and is served without a restart" \
+    sh_ "$op logs -l app.kubernetes.io/name=elastic-training-operator --tail=-1 | grep -q mine"
+fi
+
+check "deleted with all that is its own" \
+  sh_ "kubectl delete elasticjob real --wait --timeout=50s; [ -z \"\$(kubectl get pods,services -l elastic-job=real -o name)\" ]"
+check "the decision log is written" \
+  sh_ "tests/cluster/node.sh exec 1 sh -c 'cat /var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/decisions/decisions.jsonl' | grep -q '^{'"
+check "uninstalled" helm uninstall elastic-training --namespace elastic-system --wait
+
+if [ $fail -gt 0 ]; then
+  $op get pods -o wide
+  $op describe pods | tail -n 30
+  $op logs -l app.kubernetes.io/name=elastic-training-operator --tail=30 --prefix
+fi
+echo "$pass passed, $fail failed"
+[ $fail = 0 ]
