@@ -89,28 +89,30 @@ fn further(settings: &PrometheusSettings) -> String {
 }
 
 /// The selectors that together hold the rows of containers in these namespaces, however the labels were renamed. Rows of
-/// whole pods (no container) and of pause containers (`POD`) are left out: they would count everything twice.
+/// whole pods (no container) and of pause containers (`POD`, or none) are left out: they would count everything twice.
 fn container_selectors(
     settings: &PrometheusSettings,
     container: Option<&str>,
     namespaces: &BTreeSet<String>,
-) -> Vec<String> {
+) -> [String; 3] {
     let namespaces = quote(&alternation(namespaces));
     let further = further(settings);
-    match container.map(quote) {
-        Some(name) => vec![
-            format!(r#"exported_namespace="",namespace=~{namespaces},container={name}{further}"#),
-            format!(r#"exported_namespace=~{namespaces},exported_container={name}{further}"#),
-            format!(r#"exported_namespace=~{namespaces},exported_container="",container={name}{further}"#),
-        ],
-        None => vec![
-            format!(r#"exported_namespace="",namespace=~{namespaces},container!="",container!="POD"{further}"#),
-            // `container` may be the scraped target's own here; only rows of containers have an image.
-            format!(
-                r#"exported_namespace=~{namespaces},image!="",container!="POD",exported_container!="POD"{further}"#
-            ),
-        ],
-    }
+    let is = |label: &str| match container {
+        Some(name) => format!("{label}={}", quote(name)),
+        None => format!(r#"{label}!="",{label}!="POD""#),
+    };
+    [
+        // Only rows of containers have an image; a row of the node's own services may carry the labels of a target that is
+        // a pod.
+        format!(r#"exported_namespace="",namespace=~{namespaces},image!="",{}{further}"#, is("container")),
+        // The target has a namespace of its own and no pod, as a kubelet: the container is the workload's.
+        format!(
+            r#"exported_namespace=~{namespaces},exported_pod="",exported_container="",{}{further}"#,
+            is("container")
+        ),
+        // The target is a pod: its container's label is in the place of the workload's.
+        format!(r#"exported_namespace=~{namespaces},{}{further}"#, is("exported_container")),
+    ]
 }
 
 fn per_pod(

@@ -1,0 +1,294 @@
+//! What a source can do wrong, and that each is told apart, shows no secret, and leaves the rest alone.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
+
+mod common;
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::extract::Request;
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use common::{builtin, custom, now, wants};
+use eto_engine::signals::{SignalData, builtin as names};
+use eto_signals::{Auth, BasicAuth, Method, Prometheus, PrometheusSettings};
+
+const EMPTY: &str = r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#;
+const ONE: &str =
+    r#"{"status":"success","data":{"resultType":"vector","result":[{"metric":{"namespace":"a"},"value":[1,"4"]}]}}"#;
+
+/// A server that answers every request as the closure says.
+async fn server<F, R>(answer: F) -> PrometheusSettings
+where
+    F: Fn(HeaderMap, String) -> R + Clone + Send + Sync + 'static,
+    R: Future<Output = Response> + Send + 'static,
+{
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    let app = axum::Router::new().fallback(move |request: Request| {
+        let answer = answer.clone();
+        async move {
+            let uri = request.uri().to_string();
+            let headers = request.headers().clone();
+            let body = axum::body::to_bytes(request.into_body(), 1 << 20).await.unwrap();
+            answer(headers, format!("{uri} {}", String::from_utf8_lossy(&body))).await
+        }
+    });
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    PrometheusSettings {
+        url,
+        retries: 0,
+        timeout: Duration::from_millis(500),
+        deadline: Duration::from_secs(2),
+        ..PrometheusSettings::default()
+    }
+}
+
+async fn always(response: impl Fn() -> Response + Clone + Send + Sync + 'static) -> PrometheusSettings {
+    server(move |_, _| {
+        let response = response();
+        async move { response }
+    })
+    .await
+}
+
+async fn gather(settings: PrometheusSettings) -> SignalData {
+    let prometheus = Prometheus::new(settings).unwrap();
+    gather_once(&prometheus).await
+}
+
+async fn gather_once(prometheus: &Prometheus) -> SignalData {
+    let id = builtin(names::CPU, 60);
+    let mut set = prometheus.gather(&wants(&[&id], &["a"]), now()).await;
+    set.signals.remove(&id).unwrap()
+}
+
+async fn trouble(settings: PrometheusSettings) -> String {
+    let data = gather(settings).await;
+    assert!(data.per_pod.is_empty() && data.per_namespace.is_empty(), "no number out of a failure: {data:?}");
+    assert!(data.healthy_since.is_none(), "{data:?}");
+    data.trouble.expect("a reason")
+}
+
+#[tokio::test]
+async fn wrong_answers_are_told_apart() {
+    let html = || {
+        (StatusCode::OK, [(header::CONTENT_TYPE, "text/html")], "<!DOCTYPE html><html>Sign in</html>").into_response()
+    };
+    assert!(trouble(always(html).await).await.contains("HTML page"));
+    let gateway = || (StatusCode::BAD_GATEWAY, "<html><h1>502</h1></html>").into_response();
+    let text = trouble(always(gateway).await).await;
+    assert!(text.contains("HTTP 502") && text.contains("HTML"), "{text}");
+    let broken = || (StatusCode::INTERNAL_SERVER_ERROR, "out of\n   memory").into_response();
+    assert!(trouble(always(broken).await).await.contains("HTTP 500 from Prometheus: out of memory"));
+    let denied = || (StatusCode::UNAUTHORIZED, "who are you").into_response();
+    assert!(trouble(always(denied).await).await.contains("prometheus.auth"));
+    let refused = || {
+        let body = r#"{"status":"error","errorType":"bad_data","error":"1:2: parse error"}"#;
+        (StatusCode::BAD_REQUEST, body).into_response()
+    };
+    assert!(trouble(always(refused).await).await.contains("(bad_data): 1:2: parse error"));
+    let moved =
+        || (StatusCode::FOUND, [(header::LOCATION, "https://u:hunter2@login.example/x?token=hunter2")]).into_response();
+    let text = trouble(always(moved).await).await;
+    assert!(text.contains("login.example/x") && !text.contains("hunter2"), "{text}");
+    let cut = || (StatusCode::OK, r#"{"status":"success","data":{"resultType":"vec"#).into_response();
+    assert!(trouble(always(cut).await).await.contains("not JSON"));
+    let matrix = || r#"{"status":"success","data":{"resultType":"matrix","result":[]}}"#.into_response();
+    assert!(trouble(always(matrix).await).await.contains("matrix"));
+}
+
+#[tokio::test]
+async fn warnings_do_not_hide_and_do_not_stop() {
+    let partial = || {
+        r#"{"status":"success","warnings":["store node-3 unreachable"],"data":{"resultType":"vector","result":[
+            {"metric":{"namespace":"a","pod":"w-0"},"value":[1700000000,"0.5"]},
+            {"metric":{"namespace":"a","pod":"w-1"},"value":[1700000000,"NaN"]}]}}"#
+            .into_response()
+    };
+    let data = gather(always(partial).await).await;
+    assert!(data.trouble.as_ref().unwrap().contains("store node-3 unreachable"), "{data:?}");
+    assert!((data.per_pod["a"]["w-0"].value - 0.5).abs() < f64::EPSILON);
+    assert!(data.per_pod["a"]["w-1"].value.is_nan());
+    assert!(data.healthy_since.is_some());
+}
+
+#[tokio::test]
+async fn nobody_there_is_a_reason_and_not_a_wait() {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let url = format!("http://{}", listener.local_addr().unwrap());
+    drop(listener);
+    let text = trouble(PrometheusSettings { url: url.clone(), retries: 1, ..PrometheusSettings::default() }).await;
+    assert!(text.contains("can't be reached") && text.contains(&url), "{text}");
+}
+
+#[tokio::test]
+async fn a_slow_source_is_left_at_the_timeout() {
+    let settings = server(|_, _| async { std::future::pending::<Response>().await }).await;
+    let begun = Instant::now();
+    let text = trouble(settings).await;
+    assert!(text.contains("did not answer within"), "{text}");
+    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    // One that drips its body for ever too.
+    let drip = || {
+        let stream = futures::stream::unfold(0, |n| async move {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            Some((Ok::<_, std::io::Error>(" "), n + 1))
+        });
+        Body::from_stream(stream).into_response()
+    };
+    assert!(trouble(always(drip).await).await.contains("did not answer within"));
+}
+
+#[tokio::test]
+async fn a_huge_answer_is_cut_off() {
+    let huge = || {
+        Body::from_stream(futures::stream::repeat_with(|| Ok::<_, std::io::Error>("x".repeat(65536)))).into_response()
+    };
+    let settings = PrometheusSettings { max_response_bytes: 1 << 20, ..always(huge).await };
+    assert!(trouble(settings).await.contains("larger than 1048576 bytes"));
+    let announced = || (StatusCode::OK, "y".repeat(5000)).into_response();
+    let settings = PrometheusSettings { max_response_bytes: 4096, ..always(announced).await };
+    assert!(trouble(settings).await.contains("larger than 4096 bytes"));
+}
+
+#[tokio::test]
+async fn passing_failures_are_tried_again_and_lasting_ones_are_not() {
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    let settings = always(move || {
+        // Values and times are asked for at once: two requests fail, then all is well.
+        if seen.fetch_add(1, Ordering::SeqCst) < 2 {
+            StatusCode::SERVICE_UNAVAILABLE.into_response()
+        } else {
+            EMPTY.into_response()
+        }
+    })
+    .await;
+    let data = gather(PrometheusSettings { retries: 2, ..settings }).await;
+    assert!(data.trouble.is_none(), "{data:?}");
+    assert_eq!(count.load(Ordering::SeqCst), 4);
+
+    let count = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&count);
+    let settings = always(move || {
+        seen.fetch_add(1, Ordering::SeqCst);
+        StatusCode::NOT_FOUND.into_response()
+    })
+    .await;
+    assert!(trouble(PrometheusSettings { retries: 5, ..settings }).await.contains("HTTP 404"));
+    assert!(count.load(Ordering::SeqCst) <= 2);
+}
+
+#[tokio::test]
+async fn no_more_requests_at_once_than_allowed_and_one_query_per_signal() {
+    let (inside, most, total) =
+        (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+    let (i, m, t) = (Arc::clone(&inside), Arc::clone(&most), Arc::clone(&total));
+    let settings = server(move |_, _| {
+        let (i, m, t) = (Arc::clone(&i), Arc::clone(&m), Arc::clone(&t));
+        async move {
+            t.fetch_add(1, Ordering::SeqCst);
+            m.fetch_max(i.fetch_add(1, Ordering::SeqCst) + 1, Ordering::SeqCst);
+            tokio::time::sleep(Duration::from_millis(20)).await;
+            i.fetch_sub(1, Ordering::SeqCst);
+            EMPTY.into_response()
+        }
+    })
+    .await;
+    let settings = PrometheusSettings { max_concurrency: 3, deadline: Duration::from_secs(30), ..settings };
+    let prometheus = Prometheus::new(settings).unwrap();
+    let many: Vec<String> = (0..500).map(|i| format!("team-{i}")).collect();
+    let many: Vec<&str> = many.iter().map(String::as_str).collect();
+    let ids = [builtin(names::CPU, 60), builtin(names::GPU, 60), custom("sum by (namespace) (x)")];
+    prometheus.gather(&wants(&[&ids[0], &ids[1], &ids[2]], &many), now()).await;
+    assert_eq!(total.load(Ordering::SeqCst), 6, "values and times of three signals, whatever the number of namespaces");
+    prometheus.gather(&wants(&[&custom("sum(x)")], &many[..20]), now()).await;
+    assert_eq!(total.load(Ordering::SeqCst), 6 + 40);
+    assert!(most.load(Ordering::SeqCst) <= 3);
+}
+
+#[tokio::test]
+async fn one_namespace_that_fails_is_its_own_trouble() {
+    let settings = server(|_, request| async move {
+        if request.contains("bad") {
+            let body = r#"{"status":"error","errorType":"execution","error":"many-to-many matching not allowed"}"#;
+            (StatusCode::UNPROCESSABLE_ENTITY, body).into_response()
+        } else {
+            ONE.into_response()
+        }
+    })
+    .await;
+    let prometheus = Prometheus::new(settings).unwrap();
+    let id = custom("sum(x)");
+    let mut set = prometheus.gather(&wants(&[&id], &["a", "bad"]), now()).await;
+    let data = set.signals.remove(&id).unwrap();
+    assert!((data.per_namespace["a"].value - 4.0).abs() < f64::EPSILON, "{data:?}");
+    assert!(data.namespace_trouble["bad"].contains("many-to-many"), "{data:?}");
+    assert!(data.trouble.is_none() && data.healthy_since.is_some(), "{data:?}");
+}
+
+/// A server that keeps the last `Authorization` and asks for nothing.
+async fn recorder() -> (PrometheusSettings, Arc<Mutex<String>>) {
+    let last = Arc::new(Mutex::new(String::new()));
+    let kept = Arc::clone(&last);
+    let settings = server(move |headers, request| {
+        let text = |name| headers.get(name).map(|v| v.to_str().unwrap().to_owned()).unwrap_or_default();
+        *kept.lock().unwrap() = format!("{} {} {request}", text("authorization"), text("x-scope-orgid"));
+        async { EMPTY.into_response() }
+    })
+    .await;
+    (settings, last)
+}
+
+#[tokio::test]
+async fn a_rotated_token_is_taken_at_once_and_never_shown() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("token");
+    let (settings, last) = recorder().await;
+    let settings = PrometheusSettings {
+        auth: Auth { bearer_token_file: Some(path.clone()), basic: None },
+        headers: [("X-Scope-OrgID".to_owned(), "team".to_owned())].into(),
+        ..settings
+    };
+    let prometheus = Prometheus::new(settings).unwrap();
+    let missing = gather_once(&prometheus).await.trouble.unwrap();
+    assert!(missing.contains("token") && missing.contains("No such file"), "{missing}");
+    for (content, ok) in [("first-hunter2\n", true), ("second-hunter2", true), ("\n", false), ("a\nhunter2\n", false)] {
+        std::fs::write(&path, content).unwrap();
+        let data = gather_once(&prometheus).await;
+        assert_eq!(data.trouble.is_none(), ok, "{content:?}: {data:?}");
+        if ok {
+            let seen = last.lock().unwrap().clone();
+            assert!(
+                seen.starts_with(&format!("Bearer {} team POST", content.trim()))
+                    || seen.starts_with(&format!("Bearer {} team /api/v1/query", content.trim())),
+                "{seen}"
+            );
+        }
+        assert!(!format!("{prometheus:?} {data:?}").contains("hunter2"));
+    }
+}
+
+#[tokio::test]
+async fn basic_authentication_and_get() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("password");
+    std::fs::write(&path, "open sesame\n").unwrap();
+    let (settings, last) = recorder().await;
+    let settings = PrometheusSettings {
+        method: Method::Get,
+        auth: Auth {
+            bearer_token_file: None,
+            basic: Some(BasicAuth { username: "eto".to_owned(), password_file: path }),
+        },
+        ..settings
+    };
+    assert!(gather(settings).await.trouble.is_none());
+    let seen = last.lock().unwrap().clone();
+    // base64 of "eto:open sesame"
+    assert!(seen.starts_with("Basic ZXRvOm9wZW4gc2VzYW1l"), "{seen}");
+    assert!(seen.contains("/api/v1/query?query="), "{seen}");
+}
