@@ -105,7 +105,7 @@ fn whole(size: f64) -> u32 {
 /// Stabilisation without `behavior`: the highest recommendation of the window counts. Records `desired`.
 pub fn stabilize_legacy(recommendations: &mut Vec<(Time, u32)>, desired: u32, now: Time) -> u32 {
     let from = now.minus(LEGACY_WINDOW);
-    let highest = recommendations.iter().filter(|(at, _)| *at > from).map(|(_, n)| *n).fold(desired, u32::max);
+    let highest = recommendations.iter().filter(|(at, _)| *at >= from).map(|(_, n)| *n).fold(desired, u32::max);
     store(recommendations, desired, LEGACY_WINDOW, now);
     highest
 }
@@ -134,7 +134,7 @@ pub fn stabilize(
 /// Records a recommendation in the place of one that is older than the longest window, if there is one.
 fn store(recommendations: &mut Vec<(Time, u32)>, desired: u32, window: Duration, now: Time) {
     let from = now.minus(window);
-    let old = recommendations.iter().rposition(|(at, _)| *at <= from);
+    let old = recommendations.iter().rposition(|(at, _)| *at < from);
     match old.and_then(|at| recommendations.get_mut(at)) {
         Some(slot) => *slot = (now, desired),
         None => recommendations.push((now, desired)),

@@ -102,10 +102,11 @@ impl<'a> Step<'a> {
     }
 
     /// A lost member makes a new round: its peers can't go on without it, and it can't join theirs.
-    pub(super) fn replace_lost(&mut self) {
+    /// True if that was the job's end.
+    pub(super) fn replace_lost(&mut self) -> bool {
         let losses = self.losses();
-        if losses.is_empty() || self.state.phase.is_terminal() {
-            return;
+        if losses.is_empty() {
+            return false;
         }
         let mut charged = None;
         let mut first = None;
@@ -122,20 +123,21 @@ impl<'a> Step<'a> {
         }
         if let Some(end) = losses.iter().find_map(|l| self.final_exit(l)) {
             self.end(Phase::Failed, ConditionReason::NonRetryableExit, end);
-            return;
+            return true;
         }
         let why = charged.clone().or(first).unwrap_or_default();
         self.event(charged.is_some(), EventReason::WorkerLost, why.clone());
         if charged.is_some() {
             self.state.failures = self.state.failures.saturating_add(1);
             if self.check_backoff_limit() {
-                return;
+                return true;
             }
         } else {
             self.state.disruptions = self.state.disruptions.saturating_add(1);
         }
         self.set_back(charged.is_some());
         self.begin_round(RoundCause::WorkerLost, &why);
+        false
     }
 
     /// Losses of the present round, by index.

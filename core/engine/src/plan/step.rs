@@ -46,8 +46,7 @@ impl<'a> Step<'a> {
             self.suspend();
         } else {
             self.resume();
-            if !self.ended() {
-                self.replace_lost();
+            if !self.ended() && !self.replace_lost() {
                 self.follow_spec();
                 self.release_stuck();
                 self.carry_out();

@@ -121,7 +121,7 @@ fn assemble(
     let history: Vec<(Time, f64)> =
         history.iter().copied().filter(|(t, _)| t.0 >= oldest && t.0 < facts.now.0).collect();
     let history = if wanted.history_s == 0 { Vec::new() } else { history };
-    let note = note(&wanted, quality, found, data);
+    let note = note(&facts.job.key.namespace, &wanted, quality, found, data);
     let signal = Signal {
         name: wanted.name.clone(),
         shape,
@@ -169,13 +169,20 @@ fn as_f64(n: usize) -> f64 {
     n as f64
 }
 
-fn note(wanted: &Wanted, quality: Quality, found: &[Found], data: Option<&SignalData>) -> Option<String> {
+/// Why a signal is not Ok, for people. A source's trouble with this namespace comes before its trouble with all.
+fn note(
+    namespace: &str,
+    wanted: &Wanted,
+    quality: Quality,
+    found: &[Found],
+    data: Option<&SignalData>,
+) -> Option<String> {
     if let Some(why) = &wanted.unservable {
         return Some(why.clone());
     }
-    let trouble = data.and_then(|d| d.trouble.clone());
+    let trouble = data.and_then(|d| d.namespace_trouble.get(namespace).or(d.trouble.as_ref()));
     let own = match quality {
-        Quality::Ok => return trouble,
+        Quality::Ok => return trouble.cloned(),
         Quality::Partial => "some workers have no fresh sample",
         Quality::Stale => "the newest sample is too old",
         Quality::Absent if found.iter().all(|f| *f == Found::NotDue) => "no worker is running",

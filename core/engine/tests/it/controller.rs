@@ -1,0 +1,155 @@
+//! HPA's controller-level cases (table L of the reference on autoscalers) with a small native policy that computes
+//! HPA's ratio. The `hpa` module itself is tested by its own crate through the real host.
+//!
+//! Rows that do not apply:
+//! - min 0 (`TestZeroMinReplicasDesiredZero`, `TestZeroReplicas`, `TestScaleToZeroBehavior`): a job has at least one
+//!   worker; `suspend` is its zero.
+//! - selectors (`TestConditionInvalidSelector*`, ambiguous selectors) and the scale subresource
+//!   (`TestConditionFailedGetScale`, `...FailedUpdateScale`, conflict retries): the operator owns its pods by UID and
+//!   reads no other object's scale.
+//! - `TestMoreReplicasThanSpecNoScale`, the broken-metric rows, `TestNoBackoffUpscaleCMNoBackoffCpu`: arithmetic of
+//!   several metrics, which is the module's.
+
+use eto_engine::contract::{MetricKind, MetricTarget};
+use eto_engine::decision::Limiter;
+use eto_engine::state::{ConditionKind, ConditionReason};
+use eto_engine::{conditions, plan};
+
+use crate::common::*;
+
+fn decide(min: u32, size: u32, max: u32, target: u32, levels: &[f64]) -> (u32, Vec<Limiter>) {
+    let mut spec = job(min, size, max);
+    spec.scaling = Some(scaling(vec![cpu(target)], false));
+    let mut look = Look::new(spec, size, vec![], levels);
+    // What was proposed before has left every window.
+    look.memory.recommendations = vec![(ago(3600), size)];
+    let d = look.decide(&ratio_policy());
+    (d.target, d.limits.iter().map(|l| l.by).collect())
+}
+
+#[test]
+fn sizes_and_limits() {
+    use Limiter::{ScaleUpLimit, TooFewReplicas, TooManyReplicas};
+    assert_eq!(decide(2, 3, 5, 90, &[8.0, 9.5, 1.0]), (5, vec![TooManyReplicas]), "max replicas");
+    assert_eq!(decide(2, 3, 5, 90, &[0.01, 0.095, 0.01]), (2, vec![TooFewReplicas]), "min replicas");
+    assert_eq!(decide(2, 3, 5, 90, &[0.0, 0.0, 0.0]), (2, vec![TooFewReplicas]), "desired zero");
+    assert_eq!(decide(1, 3, 100, 10, &[1.0, 2.0, 3.0]), (6, vec![ScaleUpLimit]), "upscale cap");
+    assert_eq!(decide(1, 1, 5, 50, &[1.0]), (2, vec![]), "event created");
+    assert_eq!(decide(1, 2, 5, 50, &[0.5, 0.5]), (2, vec![]), "event not created");
+}
+
+#[test]
+fn the_upscale_cap_is_a_rate_where_the_user_gave_one() {
+    let mut spec = job(1, 3, 100);
+    let mut s = scaling(vec![cpu(10)], false);
+    let rule = |value| eto_engine::job::ScalingRules {
+        stabilization: secs(0),
+        select: eto_engine::job::SelectPolicy::Max,
+        policies: vec![eto_engine::job::RatePolicy {
+            kind: eto_engine::job::RateKind::Percent,
+            value,
+            period: secs(60),
+        }],
+        tolerance: 0.1,
+    };
+    s.behavior = Some(eto_engine::job::Behavior { up: rule(700), down: rule(100) });
+    spec.scaling = Some(s);
+    let mut look = Look::new(spec.clone(), 3, vec![], &[1.0, 2.0, 3.0]);
+    let d = look.decide(&ratio_policy());
+    assert_eq!((d.target, d.limits[0].by), (24, Limiter::ScaleUpLimit));
+    spec.max = 20;
+    let mut look = Look::new(spec, 3, vec![], &[1.0, 2.0, 3.0]);
+    let d = look.decide(&ratio_policy());
+    assert_eq!((d.target, d.limits[0].by), (20, Limiter::TooManyReplicas));
+    // What was added counts against the rate of its period.
+    let moved = plan::apply(&look.job, &mut look.state, &mut look.memory, &d, NOW);
+    assert!(moved);
+    assert_eq!(look.memory.ups, [(NOW, 17)]);
+}
+
+#[test]
+fn the_size_at_first_sight_is_the_first_recommendation() {
+    let mut spec = job(2, 5, 6);
+    spec.scaling = Some(scaling(vec![cpu(50)], false));
+    let mut look = Look::new(spec, 5, vec![], &[0.1, 0.3, 0.5, 0.25, 0.25]);
+    let d = look.decide(&ratio_policy());
+    assert_eq!((d.target, d.proposed), (5, Some(3)));
+    assert_eq!(d.limits[0].by, Limiter::ScaleDownStabilized);
+}
+
+#[test]
+fn a_recent_higher_recommendation_holds_a_shrink() {
+    let mut spec = job(1, 5, 5);
+    spec.scaling = Some(scaling(vec![cpu(100)], false));
+    let mut look = Look::new(spec, 5, vec![], &[0.5; 5]);
+    look.memory.recommendations = vec![(ago(600), 10), (ago(60), 4)];
+    let d = look.decide(&ratio_policy());
+    assert_eq!((d.target, d.limits[0].by), (4, Limiter::ScaleDownStabilized));
+}
+
+#[test]
+fn outside_its_range_a_job_moves_at_once_and_nobody_is_asked() {
+    let asked = fallible(|_| panic!("no policy is asked"));
+    for (min, size, max, want, by) in [
+        (3, 2, 5, 3, Limiter::TooFewReplicas),
+        (3, 10, 5, 5, Limiter::TooManyReplicas),
+        (2, 1, 6, 2, Limiter::TooFewReplicas),
+        (2, 6, 5, 5, Limiter::TooManyReplicas),
+    ] {
+        let mut spec = job(min, size, max);
+        spec.scaling = Some(scaling(vec![cpu(50)], false));
+        let mut look = Look::new(spec, size, vec![], &[]);
+        let d = look.decide(&asked);
+        assert_eq!((d.from, d.target, d.limits[0].by), (size, want, by));
+        assert!(plan::apply(&look.job, &mut look.state, &mut look.memory, &d, NOW));
+        assert_eq!(look.state.target, want);
+    }
+}
+
+#[test]
+fn a_metric_without_samples_is_named_by_its_kind() {
+    let kinds = [
+        (MetricKind::Resource, "cpu", ConditionReason::FailedGetResourceMetric),
+        (MetricKind::Pods, "qps", ConditionReason::FailedGetPodsMetric),
+        (MetricKind::Object, "qps", ConditionReason::FailedGetObjectMetric),
+        (MetricKind::External, "qps", ConditionReason::FailedGetExternalMetric),
+    ];
+    for (kind, name, want) in kinds {
+        let mut spec = job(1, 3, 5);
+        let target = if name == "cpu" { MetricTarget::Utilization(50) } else { MetricTarget::AverageValue(5.0) };
+        spec.scaling = Some(scaling(vec![metric(kind, name, target)], false));
+        let mut look = Look::new(spec, 3, vec![], &[]);
+        let d = look.decide(&ratio_policy());
+        assert_eq!(d.target, 3);
+        let all = conditions::scaling(&look.job, &d, NOW);
+        let active = all.iter().find(|c| c.kind == ConditionKind::ScalingActive).unwrap();
+        assert_eq!((active.status, active.reason), (false, want));
+    }
+}
+
+#[test]
+fn a_missing_request_names_the_field_to_set() {
+    let mut spec = job(1, 2, 5);
+    spec.template.as_mut().unwrap().containers.insert("sidecar".into(), eto_engine::contract::WorkerRequest::default());
+    spec.scaling = Some(scaling(vec![cpu(50)], false));
+    let mut look = Look::new(spec, 2, vec![], &[0.5, 0.5]);
+    let d = look.decide(&native(|_| None));
+    let all = conditions::scaling(&look.job, &d, NOW);
+    let active = all.iter().find(|c| c.kind == ConditionKind::ScalingActive).unwrap();
+    assert_eq!((active.status, active.reason), (false, ConditionReason::MissingRequest));
+    assert!(active.message.contains("set resources.requests.cpu on container \"sidecar\""), "{}", active.message);
+}
+
+#[test]
+fn a_metric_that_nothing_serves_is_an_invalid_source() {
+    let mut spec = job(1, 2, 5);
+    spec.scaling = Some(scaling(
+        vec![metric(MetricKind::Resource, "ephemeral-storage", MetricTarget::AverageValue(1.0))],
+        false,
+    ));
+    let mut look = Look::new(spec, 2, vec![], &[]);
+    let d = look.decide(&native(|_| None));
+    let all = conditions::scaling(&look.job, &d, NOW);
+    let active = all.iter().find(|c| c.kind == ConditionKind::ScalingActive).unwrap();
+    assert_eq!(active.reason, ConditionReason::InvalidMetricSourceType);
+}

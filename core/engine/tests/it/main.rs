@@ -1,0 +1,12 @@
+//! Tests of the engine through its public functions.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+mod common;
+mod controller;
+mod guard;
+mod normalise;
+mod placement;
+mod plan;
+mod view;
+mod wants;
+mod world;

@@ -1,0 +1,62 @@
+use eto_engine::contract::{Direction, MetricKind, MetricTarget, SignalWant};
+use eto_engine::wants::{signal_ids, wanted};
+
+use crate::common::*;
+
+fn want(name: &str, query: Option<&str>) -> SignalWant {
+    SignalWant {
+        name: name.into(),
+        query: query.map(Into::into),
+        window_seconds: 0,
+        history_seconds: 0,
+        required: true,
+        direction: Direction::MoreMeansGrow,
+        low: 0.0,
+        high: 1.0,
+    }
+}
+
+#[test]
+fn metrics_become_queries() {
+    let mut spec = job(1, 2, 3);
+    let mut pods = metric(MetricKind::Pods, "requests_per_second", MetricTarget::AverageValue(5.0));
+    pods.selector.insert("verb".into(), "GET \"x\"".into());
+    let mut object = metric(MetricKind::Object, "queue.length", MetricTarget::Value(5.0));
+    object.object = Some(("Service".into(), "front".into()));
+    let external = metric(MetricKind::External, "jobs_waiting", MetricTarget::AverageValue(5.0));
+    spec.scaling = Some(scaling(vec![cpu(70), pods, object, external], false));
+    let all = wanted(&spec, &[]);
+    let query = |at: usize| all[at].id.as_ref().unwrap().query.clone();
+    assert_eq!(query(0), None);
+    assert_eq!(all[0].name, "cpu-utilisation");
+    assert_eq!(query(1).unwrap(), r#"requests_per_second{verb="GET \"x\""}"#);
+    assert_eq!(query(2).unwrap(), r#"sum({__name__="queue.length",service="front"})"#);
+    assert_eq!(query(3).unwrap(), "sum(jobs_waiting)");
+    assert_eq!(all.iter().map(|w| w.job_level).collect::<Vec<_>>(), [false, false, true, true]);
+    assert!(all.iter().all(|w| w.required && w.direction == Direction::MoreMeansGrow));
+}
+
+#[test]
+fn a_metric_and_a_want_share_one_signal() {
+    let mut spec = job(1, 2, 3);
+    spec.scaling = Some(scaling(vec![cpu(70)], true));
+    let mut same = want("cpu-utilisation", None);
+    same.history_seconds = 600;
+    let all = wanted(&spec, &[same, want("loss", Some("avg(loss)"))]);
+    assert_eq!(all.len(), 2);
+    assert_eq!((all[0].metric, all[0].history_s), (Some(0), 600));
+    assert_eq!(signal_ids(&spec, &[want("cpu-utilisation", None)]).len(), 1);
+    let mut longer = want("cpu-utilisation", None);
+    longer.window_seconds = 300;
+    assert_eq!(signal_ids(&spec, &[longer]).len(), 2, "another window is another query");
+}
+
+#[test]
+fn what_nobody_serves_is_said() {
+    let mut spec = job(1, 2, 3);
+    spec.scaling = Some(scaling(vec![metric(MetricKind::ContainerResource, "cpu", MetricTarget::Utilization(5))], true));
+    let all = wanted(&spec, &[want("made-up", None)]);
+    assert!(all[0].unservable.as_ref().unwrap().contains("containerResource.container"));
+    assert!(all[1].unservable.as_ref().unwrap().contains("made-up"));
+    assert!(signal_ids(&spec, &[want("made-up", None)]).is_empty());
+}
