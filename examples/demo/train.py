@@ -30,7 +30,7 @@ from operator import mul
 FEATURES = 32
 POOL = 32768  # samples there are
 BATCH = 16384  # samples of one step, over all workers
-RATE = 0.5
+RATE = 0.05
 CONNECT_SECONDS = 60
 STOPPED = 143  # 128 + SIGTERM: "I stopped in order and my checkpoint is written"
 

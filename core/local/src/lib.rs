@@ -3,15 +3,27 @@
 //! Workers are processes. The process table stands in for the API server and the kubelet: it is shown to the engine
 //! as pods, and the engine's plans, the guard and the policies are the same that the operator uses. Use of CPU comes
 //! from `/proc`, of GPUs through NVML.
-
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: processes, /proc, the terminal")]
 
+pub mod builtin;
+mod decide;
+pub mod display;
 pub mod expand;
 pub mod gpu;
+pub mod load;
+mod logs;
+pub mod news;
+mod notices;
+pub mod pod;
+pub mod ports;
 pub mod process;
 pub mod procfs;
+mod runner;
+pub mod screen;
+pub mod sources;
+mod stops;
 pub mod supervise;
 pub mod table;
 pub mod usage;
-pub mod news;
-pub mod screen;
+
+pub use runner::{Outcome, RunError, RunOptions, run};

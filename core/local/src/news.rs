@@ -3,7 +3,9 @@
 
 use std::fmt::Write as _;
 
-use eto_engine::decision::Decision;
+use eto_engine::contract::Quality;
+use eto_engine::decision::{Decision, Limiter};
+use eto_engine::policy::{FailureKind, PolicyId};
 use eto_engine::time::Time;
 use serde::Serialize;
 
@@ -177,14 +179,27 @@ pub fn decision_line(decision: &Decision) -> String {
 }
 
 /// What of a decision is worth a line of its own: while this stays the same, the plain form is silent.
-pub fn decision_key(decision: &Decision) -> impl PartialEq + use<> {
-    (
-        (decision.from, decision.target, decision.proposed, decision.policy.clone()),
-        decision.reasons.first().map(|reason| reason.code.clone()),
-        decision.limits.iter().map(|limit| limit.by).collect::<Vec<_>>(),
-        decision.signals.iter().map(|signal| signal.quality).collect::<Vec<_>>(),
-        decision.failure.as_ref().map(|failure| failure.kind),
-    )
+#[derive(Clone, Debug, PartialEq)]
+pub struct DecisionKey {
+    sizes: (u32, u32, Option<u32>),
+    policy: Option<PolicyId>,
+    reason: Option<String>,
+    limits: Vec<Limiter>,
+    qualities: Vec<Quality>,
+    failure: Option<FailureKind>,
+}
+
+impl DecisionKey {
+    pub fn of(decision: &Decision) -> DecisionKey {
+        DecisionKey {
+            sizes: (decision.from, decision.target, decision.proposed),
+            policy: decision.policy.clone(),
+            reason: decision.reasons.first().map(|reason| reason.code.clone()),
+            limits: decision.limits.iter().map(|limit| limit.by).collect(),
+            qualities: decision.signals.iter().map(|signal| signal.quality).collect(),
+            failure: decision.failure.as_ref().map(|failure| failure.kind),
+        }
+    }
 }
 
 #[cfg(test)]

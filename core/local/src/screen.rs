@@ -1,6 +1,7 @@
 //! The live view: its model, and how it is drawn. Drawing is a pure function of the model and the area.
 
 use std::collections::VecDeque;
+use std::fmt::Write as _;
 
 use eto_engine::decision::Decision;
 use eto_engine::time::Time;
@@ -90,16 +91,16 @@ fn decision_text(decision: &Decision) -> String {
         format!("{} -> {}", decision.from, decision.target)
     };
     if let Some(proposed) = decision.proposed.filter(|proposed| *proposed != decision.target) {
-        text.push_str(&format!(" (asked for {proposed})"));
+        let _ = write!(text, " (asked for {proposed})");
     }
     if let Some(reason) = decision.reasons.first() {
-        text.push_str(&format!(": {}", reason.message));
+        let _ = write!(text, ": {}", reason.message);
     }
     for limit in &decision.limits {
-        text.push_str(&format!(" [{:?}: {}]", limit.by, limit.message));
+        let _ = write!(text, " [{:?}: {}]", limit.by, limit.message);
     }
     if let Some(failure) = &decision.failure {
-        text.push_str(&format!(" [{:?}: {}]", failure.kind, failure.message));
+        let _ = write!(text, " [{:?}: {}]", failure.kind, failure.message);
     }
     text
 }
@@ -231,6 +232,10 @@ mod tests {
     fn decision() -> Decision {
         Decision {
             at: Time(0),
+            uid: "u".to_owned(),
+            answered: true,
+            apply: true,
+            mend: None,
             sequence: 4,
             generation: 1,
             policy: Some(PolicyId { name: "p".to_owned(), version: "1.0.0".to_owned(), digest: "sha256:0".to_owned() }),

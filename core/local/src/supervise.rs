@@ -173,15 +173,12 @@ async fn watch(
         };
         let grace = tokio::select! {
             status = child.wait() => return status,
-            line = link.lines.next_line(), if linked => match line {
-                Ok(Some(line)) => match command(&line) {
-                    Some(grace) => grace,
-                    None => continue,
-                },
-                Ok(None) | Err(_) => {
-                    linked = false;
-                    orphan_grace
-                }
+            line = link.lines.next_line(), if linked => if let Ok(Some(line)) = line {
+                let Some(grace) = command(&line) else { continue };
+                grace
+            } else {
+                linked = false;
+                orphan_grace
             },
             _ = signals.term.recv() => orphan_grace,
             _ = signals.int.recv() => orphan_grace,

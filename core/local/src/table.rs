@@ -5,8 +5,9 @@ use std::time::Duration;
 
 use eto_engine::contract::{Readiness, WorkerPhase, WorkerRequest};
 use eto_engine::observe::Pod;
-use eto_engine::plan::NewPod;
 use eto_engine::time::Time;
+
+use crate::process::Launch;
 
 /// First wait before a restart in place; doubles with each.
 const BACK_OFF: Duration = Duration::from_secs(1);
@@ -15,15 +16,21 @@ const MAX_BACK_OFF: Duration = Duration::from_secs(60);
 /// A worker that ran this long starts its back-off anew.
 const RESET_AFTER: Duration = Duration::from_secs(600);
 
-/// What all workers of the job share.
-#[derive(Clone, Debug)]
-pub struct Facts {
-    pub job: String,
+/// A worker to be: what its pod says, as far as it matters to a process.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Blueprint {
+    /// Name of its pod.
+    pub name: String,
+    pub index: u32,
+    /// Generation of its round, and the workers in it.
+    pub round: u64,
+    pub size: u32,
     pub template_hash: String,
     pub request: WorkerRequest,
+    pub launch: Launch,
     /// SIGTERM to SIGKILL.
     pub grace: Duration,
-    /// A worker that fails is started again by us (`restartPolicy: OnFailure`).
+    /// If it fails it is started again here (`restartPolicy: OnFailure`), else it has failed.
     pub restart_in_place: bool,
 }
 
@@ -52,12 +59,7 @@ pub enum State {
 #[derive(Clone, Debug)]
 pub struct Worker {
     pub uid: String,
-    pub name: String,
-    pub index: u32,
-    pub round: u64,
-    pub size: u32,
-    /// The environment of its round.
-    pub env: Vec<(String, String)>,
+    pub plan: Blueprint,
     pub created: Time,
     pub started: Option<Time>,
     pub changed: Option<Time>,
@@ -80,7 +82,7 @@ impl Worker {
         matches!(self.state, State::Starting | State::Running)
     }
 
-    fn pod(&self, facts: &Facts) -> Pod {
+    fn pod(&self) -> Pod {
         let (phase, ready) = match self.state {
             State::Waiting | State::Starting => (WorkerPhase::Pending, Readiness::NotReady),
             State::Running => (WorkerPhase::Running, Readiness::Ready),
@@ -90,11 +92,12 @@ impl Worker {
             State::Ended(_) => (WorkerPhase::Failed, Readiness::NotReady),
         };
         Pod {
-            name: self.name.clone(),
+            name: self.plan.name.clone(),
             uid: self.uid.clone(),
-            index: self.index,
-            round: self.round,
-            template_hash: facts.template_hash.clone(),
+            index: self.plan.index,
+            round: self.plan.round,
+            round_size: self.plan.size,
+            template_hash: self.plan.template_hash.clone(),
             phase,
             reason: None,
             ready,
@@ -108,7 +111,7 @@ impl Worker {
             restarts: self.restarts,
             exit_code: if let State::Ended(code) = self.state { Some(code) } else { None },
             disrupted: false,
-            request: facts.request,
+            request: self.plan.request,
         }
     }
 }
@@ -117,19 +120,14 @@ impl Worker {
 pub const NODE: &str = "localhost";
 
 /// All workers of the job.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Table {
-    facts: Facts,
     workers: Vec<Worker>,
     created: u64,
     runs: u64,
 }
 
 impl Table {
-    pub fn new(facts: Facts) -> Table {
-        Table { facts, workers: Vec::new(), created: 0, runs: 0 }
-    }
-
     pub fn workers(&self) -> &[Worker] {
         &self.workers
     }
@@ -140,22 +138,17 @@ impl Table {
 
     /// The workers as the engine wants to see them.
     pub fn pods(&self) -> Vec<Pod> {
-        let mut pods: Vec<Pod> = self.workers.iter().map(|worker| worker.pod(&self.facts)).collect();
+        let mut pods: Vec<Pod> = self.workers.iter().map(Worker::pod).collect();
         pods.sort_by(|a, b| (a.index, &a.uid).cmp(&(b.index, &b.uid)));
         pods
     }
 
     /// Adds a worker; it is started by [`Table::due`].
-    pub fn create(&mut self, new: &NewPod, env: Vec<(String, String)>, now: Time) {
+    pub fn create(&mut self, plan: Blueprint, now: Time) {
         self.created += 1;
-        let number = self.created;
         self.workers.push(Worker {
-            uid: format!("{}-{number}", self.facts.job),
-            name: format!("{}-worker-{}-{number}", self.facts.job, new.index),
-            index: new.index,
-            round: new.round,
-            size: new.size,
-            env,
+            uid: format!("{}-{}", plan.name, self.created),
+            plan,
             created: now,
             started: None,
             changed: None,
@@ -171,7 +164,6 @@ impl Table {
 
     /// Gives a worker up: it is stopped, and gone once its process has ended.
     pub fn delete(&mut self, uid: &str, now: Time) -> Vec<Order> {
-        let grace = self.facts.grace;
         let Some(worker) = self.workers.iter_mut().find(|worker| worker.uid == uid) else { return Vec::new() };
         if !worker.has_process() {
             self.workers.retain(|worker| worker.uid != uid);
@@ -181,7 +173,7 @@ impl Table {
             return Vec::new();
         }
         worker.deleting = Some(now);
-        vec![Order::Stop { uid: uid.to_owned(), grace }]
+        vec![Order::Stop { uid: uid.to_owned(), grace: worker.plan.grace }]
     }
 
     /// Gives all workers up.
@@ -193,11 +185,11 @@ impl Table {
     /// What is due: workers that may start now. A round starts only when no process of an older one is left, so that
     /// two rounds never write the same checkpoint.
     pub fn due(&mut self, now: Time) -> Vec<Order> {
-        let oldest = self.workers.iter().filter(|worker| worker.has_process()).map(|worker| worker.round).min();
+        let oldest = self.workers.iter().filter(|worker| worker.has_process()).map(|worker| worker.plan.round).min();
         let mut orders = Vec::new();
         for worker in self.workers.iter_mut().filter(|worker| worker.deleting.is_none()) {
             let may_start = match worker.state {
-                State::Waiting => oldest.is_none_or(|oldest| oldest >= worker.round),
+                State::Waiting => oldest.is_none_or(|oldest| oldest >= worker.plan.round),
                 State::BackOff(until) => until <= now,
                 _ => false,
             };
@@ -233,7 +225,6 @@ impl Table {
 
     /// The worker's command has ended (or could not be started).
     pub fn ended(&mut self, uid: &str, run: u64, code: i32, note: Option<String>, now: Time) {
-        let restart = self.facts.restart_in_place;
         let Some(worker) = self.of_run(uid, run) else { return };
         let ran_long = worker.state == State::Running
             && worker.changed.is_some_and(|changed| now.since(changed) >= RESET_AFTER);
@@ -243,7 +234,7 @@ impl Table {
         worker.started.get_or_insert(now);
         if worker.deleting.is_some() {
             self.workers.retain(|worker| worker.uid != uid);
-        } else if code != 0 && restart {
+        } else if code != 0 && worker.plan.restart_in_place {
             worker.failures_in_a_row = if ran_long { 1 } else { worker.failures_in_a_row + 1 };
             worker.restarts += 1;
             worker.state = State::BackOff(now.plus(back_off(worker.failures_in_a_row)));
@@ -267,18 +258,16 @@ fn back_off(failures_in_a_row: u32) -> Duration {
 mod tests {
     use super::*;
 
-    fn table(restart_in_place: bool) -> Table {
-        Table::new(Facts {
-            job: "demo".to_owned(),
-            template_hash: "h".to_owned(),
-            request: WorkerRequest { cpu: 1.0, memory: 0.0, gpus: 0.0 },
+    fn new(index: u32, round: u64, size: u32) -> Blueprint {
+        Blueprint {
+            name: format!("demo-worker-{index}"),
+            index,
+            round,
+            size,
             grace: Duration::from_secs(3),
-            restart_in_place,
-        })
-    }
-
-    fn new(index: u32, round: u64, size: u32) -> NewPod {
-        NewPod { index, round, size, env: Vec::new() }
+            restart_in_place: true,
+            ..Blueprint::default()
+        }
     }
 
     /// Starts all that is due and reports each as running.
@@ -295,9 +284,9 @@ mod tests {
 
     #[test]
     fn a_round_waits_for_the_one_before() {
-        let mut table = table(true);
+        let mut table = Table::default();
         for index in 0..2 {
-            table.create(&new(index, 1, 2), Vec::new(), Time(0));
+            table.create(new(index, 1, 2), Time(0));
         }
         let first = run_due(&mut table, Time(0));
         assert_eq!(first.len(), 2);
@@ -308,7 +297,7 @@ mod tests {
         assert_eq!(orders[0], Order::Stop { uid: first[0].clone(), grace: Duration::from_secs(3) });
         assert!(table.delete(&first[0], Time(11)).is_empty(), "stopped once");
         for index in 0..3 {
-            table.create(&new(index, 2, 3), Vec::new(), Time(12));
+            table.create(new(index, 2, 3), Time(12));
         }
         assert!(table.due(Time(13)).is_empty());
         table.ended(&first[0], 1, 143, None, Time(14));
@@ -321,8 +310,8 @@ mod tests {
 
     #[test]
     fn a_failed_worker_restarts_in_place_with_back_off() {
-        let mut table = table(true);
-        table.create(&new(0, 1, 1), Vec::new(), Time(0));
+        let mut table = Table::default();
+        table.create(new(0, 1, 1), Time(0));
         let uid = run_due(&mut table, Time(0)).remove(0);
         let mut now = Time(100);
         for (nth, wait) in [1000_u64, 2000, 4000, 8000].into_iter().enumerate() {
@@ -334,7 +323,7 @@ mod tests {
             assert_eq!(table.next_due(), Some(Time(now.0 + wait)));
             assert!(table.due(Time(now.0 + wait - 1)).is_empty());
             now = Time(now.0 + wait);
-            assert_eq!(run_due(&mut table, now), [uid.clone()]);
+            assert_eq!(run_due(&mut table, now), std::slice::from_ref(&uid));
         }
         // After a long run the back-off begins anew.
         let run = table.get(&uid).unwrap().run;
@@ -345,9 +334,9 @@ mod tests {
 
     #[test]
     fn without_restarts_it_has_failed_and_success_is_success() {
-        let mut table = table(false);
-        table.create(&new(0, 1, 2), Vec::new(), Time(0));
-        table.create(&new(1, 1, 2), Vec::new(), Time(0));
+        let mut table = Table::default();
+        table.create(Blueprint { restart_in_place: false, ..new(0, 1, 2) }, Time(0));
+        table.create(Blueprint { restart_in_place: false, ..new(1, 1, 2) }, Time(0));
         let uids = run_due(&mut table, Time(0));
         table.ended(&uids[0], 1, 3, Some("why".to_owned()), Time(5));
         table.ended(&uids[1], 2, 0, None, Time(6));
@@ -360,8 +349,8 @@ mod tests {
 
     #[test]
     fn late_news_of_an_older_run_change_nothing() {
-        let mut table = table(true);
-        table.create(&new(0, 1, 1), Vec::new(), Time(0));
+        let mut table = Table::default();
+        table.create(new(0, 1, 1), Time(0));
         let uid = run_due(&mut table, Time(0)).remove(0);
         table.ended(&uid, 1, 1, None, Time(1));
         run_due(&mut table, Time(2000));

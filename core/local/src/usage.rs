@@ -154,7 +154,7 @@ fn mean(track: &Track, window: Duration, of: impl Fn(&Reading) -> Option<f64>) -
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::float_cmp)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::float_cmp, clippy::cast_precision_loss)]
 mod tests {
     use super::*;
 

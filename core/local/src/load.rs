@@ -1,0 +1,100 @@
+//! Reading the job: from a YAML file to an `ElasticJob` as an API server would hold it.
+
+use std::path::{Path, PathBuf};
+
+use eto_api::ElasticJob;
+use eto_cycle::spec::job_spec;
+use eto_engine::job::JobSpec;
+use eto_engine::time::Time;
+use serde::Deserialize;
+
+/// Why there is no job to run.
+#[derive(Debug, thiserror::Error)]
+pub enum LoadError {
+    #[error("the job file {path} can't be read: {source}")]
+    Unreadable { path: PathBuf, source: std::io::Error },
+    #[error("{path} is not YAML: {message}")]
+    NotYaml { path: PathBuf, message: String },
+    #[error("{path} has {found} objects of kind ElasticJob, and exactly one is needed")]
+    NotOneJob { path: PathBuf, found: usize },
+    #[error("{path} is not an ElasticJob that can be run:\n{problems}")]
+    Invalid { path: PathBuf, problems: String },
+}
+
+/// A job as it was read and as the engine sees it.
+#[derive(Clone, Debug)]
+pub struct Job {
+    pub object: ElasticJob,
+    pub spec: JobSpec,
+}
+
+/// Reads the one `ElasticJob` of a file (other objects in it are passed over); `-` reads standard input.
+pub fn job(path: &Path, now: Time) -> Result<Job, LoadError> {
+    let read = if path == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(path)
+    };
+    let text = read.map_err(|source| LoadError::Unreadable { path: path.to_path_buf(), source })?;
+    parse(path, &text, now)
+}
+
+/// The same for text that is there already; `path` is for messages.
+pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
+    let not_yaml = |error: serde_yaml::Error| LoadError::NotYaml { path: path.into(), message: error.to_string() };
+    let mut jobs = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(text) {
+        let value = serde_yaml::Value::deserialize(document).map_err(not_yaml)?;
+        if value.get("kind").and_then(serde_yaml::Value::as_str) == Some("ElasticJob") {
+            jobs.push(value);
+        }
+    }
+    let found = jobs.len();
+    let (Some(value), 1) = (jobs.pop(), found) else {
+        return Err(LoadError::NotOneJob { path: path.into(), found });
+    };
+    let mut object: ElasticJob = serde_yaml::from_value(value).map_err(not_yaml)?;
+    // What the API server would have filled in.
+    let metadata = &mut object.metadata;
+    metadata.namespace.get_or_insert_with(|| "default".to_owned());
+    metadata.uid.get_or_insert_with(|| format!("local-{}", now.0));
+    metadata.generation.get_or_insert(1);
+    object.status = None;
+    let mut spec = job_spec(&object).map_err(|problems| {
+        let lines: Vec<String> = problems.0.iter().map(|p| format!("  {}: {}", p.path, p.message)).collect();
+        LoadError::Invalid { path: path.into(), problems: lines.join("\n") }
+    })?;
+    spec.created = now;
+    Ok(Job { object, spec })
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    const JOB: &str = "apiVersion: elastic.ai/v1alpha1\nkind: ElasticJob\nmetadata: {name: j}\nspec: {replicas: 2, \
+                       maxReplicas: 4, template: {spec: {containers: [{name: t, command: [a]}]}}}\n";
+
+    fn read(text: &str) -> Result<Job, LoadError> {
+        parse(Path::new("job.yaml"), text, Time(5))
+    }
+
+    #[test]
+    fn a_job_is_found_among_other_objects_and_its_defaults_are_filled_in() {
+        let job = read(&format!("apiVersion: v1\nkind: ConfigMap\nmetadata: {{name: c}}\n---\n{JOB}")).unwrap();
+        assert_eq!((job.spec.key.to_string().as_str(), job.spec.max), ("default/j", 4));
+        assert_eq!((job.spec.created, job.spec.generation), (Time(5), 1));
+        assert!(!job.spec.uid.is_empty());
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_place() {
+        assert!(matches!(read("a: [b"), Err(LoadError::NotYaml { .. })));
+        assert!(matches!(read("kind: Job\n"), Err(LoadError::NotOneJob { found: 0, .. })));
+        assert!(matches!(read(&format!("{JOB}---\n{JOB}")), Err(LoadError::NotOneJob { found: 2, .. })));
+        let error = read(&JOB.replace("replicas: 2", "replicas: 9")).unwrap_err().to_string();
+        assert!(error.contains("job.yaml") && error.contains("spec.replicas"), "{error}");
+        assert!(matches!(job(Path::new("/no/such/file"), Time(0)), Err(LoadError::Unreadable { .. })));
+    }
+}

@@ -1,0 +1,161 @@
+//! What changed since it was last told.
+
+use std::collections::HashMap;
+use std::time::Duration;
+
+use eto_engine::plan::Event;
+
+use crate::news::{JobNews, News, PolicyNews, WorkerNews};
+use crate::runner::{Runner, now};
+use crate::screen::WorkerRow;
+use crate::table::{State, Worker};
+
+/// Over how long the live view averages.
+const VIEW_WINDOW: Duration = Duration::from_secs(3);
+
+/// What was told last.
+#[derive(Debug, Default)]
+pub(crate) struct Notices {
+    job: Option<JobNews>,
+    workers: HashMap<String, WorkerNews>,
+    policy: Option<PolicyNews>,
+}
+
+/// An event of the engine as news.
+pub(crate) fn event(event: &Event) -> News {
+    News::Event {
+        warning: event.warning,
+        reason: format!("{:?}", event.reason),
+        message: event.message.clone(),
+    }
+}
+
+fn state_name(worker: &Worker) -> &'static str {
+    match worker.state {
+        _ if worker.deleting.is_some() => "stopping",
+        State::Waiting => "waiting",
+        State::Starting => "starting",
+        State::Running => "running",
+        State::BackOff(_) => "back-off",
+        State::Ended(0) => "succeeded",
+        State::Ended(_) => "failed",
+    }
+}
+
+fn worker_news(worker: &Worker) -> WorkerNews {
+    WorkerNews {
+        index: worker.plan.index,
+        name: worker.plan.name.clone(),
+        state: state_name(worker).to_owned(),
+        pid: worker.pid,
+        round: worker.plan.round,
+        world: worker.plan.size,
+        restarts: worker.restarts,
+        note: match worker.state {
+            State::Ended(code) if code != 0 => {
+                Some(worker.note.clone().unwrap_or_else(|| format!("exit code {code}")))
+            }
+            _ => worker.note.clone(),
+        },
+    }
+}
+
+impl Runner {
+    /// Tells what changed of the job and its workers.
+    pub(crate) fn tell_changes(&mut self) {
+        let at = now();
+        for news in self.changes() {
+            self.display.tell(at, &news);
+        }
+    }
+
+    fn changes(&mut self) -> Vec<News> {
+        let mut all = Vec::new();
+        let mut workers = HashMap::new();
+        let mut ordered: Vec<&Worker> = self.table.workers().iter().collect();
+        ordered.sort_by_key(|worker| (worker.plan.round, worker.plan.index));
+        for worker in ordered {
+            let news = worker_news(worker);
+            if self.notices.workers.get(&worker.uid) != Some(&news) {
+                all.push(News::Worker(news.clone()));
+            }
+            workers.insert(worker.uid.clone(), news);
+        }
+        let mut gone: Vec<WorkerNews> =
+            self.notices.workers.iter().filter(|(uid, _)| !workers.contains_key(*uid)).map(|(_, n)| n.clone()).collect();
+        gone.sort_by_key(|worker| (worker.round, worker.index));
+        for mut worker in gone {
+            "gone".clone_into(&mut worker.state);
+            worker.note = None;
+            all.push(News::Worker(worker));
+        }
+        self.notices.workers = workers;
+        let job = self.job_news();
+        if self.notices.job.as_ref() != Some(&job) {
+            self.notices.job = Some(job.clone());
+            all.push(News::Job(job));
+        }
+        all
+    }
+
+    fn job_news(&self) -> JobNews {
+        let spec = &self.job.spec;
+        let ready = self.table.pods().iter().filter(|pod| pod.is_ready() && pod.deleting.is_none()).count();
+        JobNews {
+            job: spec.key.to_string(),
+            phase: format!("{:?}", self.state.phase),
+            target: self.state.target,
+            min: spec.min,
+            max: spec.max,
+            ready: u32::try_from(ready).unwrap_or(u32::MAX),
+            round: self.state.round.as_ref().map_or(0, |round| round.generation),
+            failures: self.state.failures,
+            message: self.state.message.clone(),
+        }
+    }
+
+    /// Tells which version of the job's policy is served, and why not the newest.
+    pub(crate) fn tell_policies(&mut self) {
+        let Some(scaling) = &self.job.spec.scaling else { return };
+        let snapshot = self.registry.snapshot();
+        let problem = snapshot.failures().get(&scaling.module).map(|failure| failure.error.to_string());
+        let id = snapshot.get(&scaling.module).map(|policy| policy.id().clone());
+        let news = PolicyNews {
+            name: scaling.module.clone(),
+            version: id.as_ref().map(|id| id.version.clone()).unwrap_or_default(),
+            digest: id.map(|id| id.digest).unwrap_or_default(),
+            problem,
+        };
+        if self.notices.policy.as_ref() != Some(&news) {
+            self.notices.policy = Some(news.clone());
+            self.display.tell(now(), &News::Policy(news));
+        }
+    }
+
+    /// Draws the live view anew.
+    pub(crate) fn refresh(&mut self) {
+        let (table, usage) = (&self.table, &self.sources.usage);
+        self.display.refresh(|| {
+            let mut rows: Vec<(u64, WorkerRow)> = table.workers().iter().map(|worker| row(worker, usage)).collect();
+            rows.sort_by_key(|(round, row)| (*round, row.index));
+            rows.into_iter().map(|(_, row)| row).collect()
+        });
+    }
+}
+
+fn row(worker: &Worker, usage: &crate::usage::Usage) -> (u64, WorkerRow) {
+    let (cpu, memory, gpu) = usage.now(&worker.plan.name, VIEW_WINDOW);
+    let row = WorkerRow {
+        index: worker.plan.index,
+        pid: worker.pid,
+        state: state_name(worker).to_owned(),
+        cpu,
+        memory,
+        gpu,
+        cpu_request: worker.plan.request.cpu,
+        gpu_request: worker.plan.request.gpus,
+        restarts: worker.restarts,
+    };
+    (worker.plan.round, row)
+}
+

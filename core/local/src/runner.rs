@@ -1,0 +1,418 @@
+//! The embedded mode's shell: it strings the engine's steps together on real processes.
+//!
+//! One loop, one owner of all state. Events of processes, the clock, signals and keys come in; the engine's plan says
+//! which workers there should be; the process table says what that means now.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use eto_engine::contract::Framework;
+use eto_engine::plan::{Action, Addressing, PlanFacts, Ports as EnginePorts, plan};
+use eto_engine::state::{JobState, Memory};
+use eto_engine::time::Time;
+use eto_policy_host::{HostError, HostSettings, PolicyHost, Registry, Watcher};
+use eto_signals::{Prometheus, PrometheusSettings, SettingsError};
+use tokio::sync::mpsc;
+
+use crate::builtin::PolicyDirs;
+use crate::display::{Display, Form};
+use crate::load::{Job, LoadError};
+use crate::logs::Logs;
+use crate::news::News;
+use crate::notices::Notices;
+use crate::pod::{self, PodError};
+use crate::ports::Ports;
+use crate::process::{ProcessEvent, RunId, Running, Supervisor, start};
+use crate::sources::{Sources, Target};
+use crate::stops::{Stop, Stops};
+use crate::table::{Order, Table};
+
+/// What to run, and how.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// The job's YAML; `-` = standard input.
+    pub job: PathBuf,
+    /// Where policies are.
+    pub policies: PolicyDirs,
+    /// Time between two evaluations.
+    pub period: Duration,
+    /// Where custom signals come from.
+    pub prometheus: Option<String>,
+    pub form: Form,
+    /// Directory that the workers run in, over the template's `workingDir`.
+    pub directory: Option<PathBuf>,
+    /// Directory for the workers' output, in place of the terminal.
+    pub logs: Option<PathBuf>,
+    /// The job is stopped after this long.
+    pub limit: Option<Duration>,
+    /// Where compiled policies are kept between runs.
+    pub cache: Option<PathBuf>,
+    /// How workers are supervised.
+    pub supervisor: Supervisor,
+}
+
+/// Why a job could not be run at all.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    #[error(transparent)]
+    Load(#[from] LoadError),
+    #[error("the job can't be run on this machine: {0}")]
+    Pod(#[from] PodError),
+    #[error("the job is suspended (spec.suspend: true): set it to false to run it")]
+    Suspended,
+    #[error("the policy host can't be started: {0}")]
+    Host(#[from] HostError),
+    #[error("policy `{module}` can't be used: {why}. Policies were looked for in: {places}")]
+    Policy { module: String, why: String, places: String },
+    #[error("--prometheus: {0}")]
+    Prometheus(#[from] SettingsError),
+    #[error("could not {what}: {source}")]
+    System { what: String, source: io::Error },
+}
+
+pub(crate) fn system(what: impl Into<String>) -> impl FnOnce(io::Error) -> RunError {
+    let what = what.into();
+    move |source| RunError::System { what, source }
+}
+
+/// How a run ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    Succeeded,
+    Failed,
+    /// Stopped before its end, with the exit code that says by what (128 + signal; 124 for the time limit).
+    Stopped(u8),
+}
+
+impl From<Outcome> for ExitCode {
+    fn from(outcome: Outcome) -> ExitCode {
+        match outcome {
+            Outcome::Succeeded => ExitCode::SUCCESS,
+            Outcome::Failed => ExitCode::from(1),
+            Outcome::Stopped(code) => ExitCode::from(code),
+        }
+    }
+}
+
+/// Events of processes that may wait to be handled. When it is full, workers that write wait.
+const EVENTS: usize = 1024;
+/// Beyond its grace, a worker that was killed is waited for this long.
+const KILL_MARGIN: Duration = Duration::from_secs(5);
+
+/// Runs a job to its end.
+pub async fn run(options: RunOptions) -> Result<Outcome, RunError> {
+    let job = crate::load::job(&options.job, now())?;
+    let mut runner = Runner::set_up(job, options)?;
+    let outcome = runner.main().await;
+    runner.wait_for_the_end().await;
+    Ok(outcome)
+}
+
+/// The wall clock as the engine counts it.
+pub(crate) fn now() -> Time {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    Time(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
+}
+
+/// What processes tell, and where they tell it.
+struct Events {
+    sender: mpsc::Sender<(RunId, ProcessEvent)>,
+    receiver: mpsc::Receiver<(RunId, ProcessEvent)>,
+}
+
+pub(crate) struct Runner {
+    pub(crate) job: Job,
+    pub(crate) state: JobState,
+    pub(crate) memory: Memory,
+    pub(crate) table: Table,
+    pub(crate) sources: Sources,
+    pub(crate) registry: Arc<Registry>,
+    pub(crate) display: Display,
+    pub(crate) notices: Notices,
+    options: RunOptions,
+    running: HashMap<String, Running>,
+    ports: Ports,
+    port: Option<EnginePorts>,
+    logs: Option<Logs>,
+    events: Events,
+    stops: Stops,
+    next_look: Option<Time>,
+    _watcher: Watcher,
+}
+
+impl Runner {
+    fn set_up(job: Job, options: RunOptions) -> Result<Runner, RunError> {
+        if job.spec.suspend {
+            return Err(RunError::Suspended);
+        }
+        check_template(&job, &options)?;
+        let prometheus = options.prometheus.clone().map(|url| {
+            Prometheus::new(PrometheusSettings { url, ..PrometheusSettings::default() })
+        });
+        let sources = Sources::new(&job.spec.key.namespace, prometheus.transpose()?);
+        let cache_dir = options.cache.clone();
+        let host = PolicyHost::new(HostSettings { cache_dir, ..HostSettings::default() })?;
+        let registry = Registry::new();
+        let watcher = Watcher::start(host, &registry, options.policies.dirs())?;
+        check_policy(&job, &registry, &options.policies)?;
+        let stops = Stops::listen(options.limit).map_err(system("listen for signals"))?;
+        let logs = options.logs.as_deref().map(Logs::open).transpose()?;
+        // Last, so that an error above finds the terminal as it was.
+        let display = Display::open(options.form, stops.keyboard()).map_err(system("use the terminal"))?;
+        let (sender, receiver) = mpsc::channel(EVENTS);
+        Ok(Runner {
+            memory: Memory::new(now()),
+            job,
+            state: JobState::default(),
+            table: Table::default(),
+            sources,
+            registry,
+            display,
+            notices: Notices::default(),
+            options,
+            running: HashMap::new(),
+            ports: Ports::new(std::process::id()),
+            port: None,
+            logs,
+            events: Events { sender, receiver },
+            stops,
+            next_look: None,
+            _watcher: watcher,
+        })
+    }
+
+    /// Runs until the job has ended or is told to stop. Workers may still be on their way out afterwards.
+    async fn main(&mut self) -> Outcome {
+        let mut tick = tokio::time::interval(self.options.period);
+        tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (changed, mut changes) = mpsc::channel(1);
+        self.registry.on_change(move |_| {
+            let _ = changed.try_send(());
+        });
+        loop {
+            let ended = self.step().await;
+            self.refresh();
+            if let Some(outcome) = ended {
+                return outcome;
+            }
+            let wake = self.next_wake();
+            tokio::select! {
+                Some((id, event)) = self.events.receiver.recv() => self.take(&id, event),
+                _ = tick.tick() => {
+                    self.look();
+                    self.decide();
+                }
+                Some(()) = changes.recv() => self.tell_policies(),
+                stop = self.stops.next() => {
+                    self.tell_stop(stop);
+                    return Outcome::Stopped(stop.code());
+                }
+                () = wake => {}
+            }
+            // What else has come in is taken before planning: a worker that writes much costs no plan per line.
+            for _ in 0..EVENTS {
+                let Ok((id, event)) = self.events.receiver.try_recv() else { break };
+                self.take(&id, event);
+            }
+        }
+    }
+
+    /// Stops every worker that is left and waits until all have ended. A second request to stop kills them.
+    async fn wait_for_the_end(&mut self) {
+        let orders = self.table.delete_all(now());
+        self.carry_out(orders).await;
+        let longest = self.table.workers().iter().map(|worker| worker.plan.grace).max().unwrap_or_default();
+        let give_up = tokio::time::Instant::now() + longest + KILL_MARGIN;
+        while self.table.workers().iter().any(crate::table::Worker::has_process) {
+            tokio::select! {
+                Some((id, event)) = self.events.receiver.recv() => self.take(&id, event),
+                _ = self.stops.next() => {
+                    for running in self.running.values_mut() {
+                        running.stop(Duration::ZERO).await;
+                    }
+                }
+                () = tokio::time::sleep_until(give_up) => break,
+            }
+            self.tell_changes();
+            self.refresh();
+        }
+        self.tell_changes();
+    }
+
+    /// Plans and acts until there is nothing to do now. Gives the outcome once the job has ended.
+    async fn step(&mut self) -> Option<Outcome> {
+        // Each pass does something that can't be done twice; the bound only keeps a fault from spinning.
+        for _ in 0..16 {
+            let now = now();
+            let pods = self.table.pods();
+            let facts = PlanFacts {
+                addressing: Addressing::Host(pod::ADDRESS),
+                ports: self.round_ports(),
+                ..PlanFacts::default()
+            };
+            let next = plan(&self.job.spec, &self.state, &pods, &facts, now);
+            self.state = next.state;
+            self.next_look = next.next_look;
+            for event in &next.events {
+                self.display.tell(now, &crate::notices::event(event));
+            }
+            let mut orders = Vec::new();
+            for action in &next.actions {
+                orders.extend(self.act(action, now));
+            }
+            orders.extend(self.table.due(now));
+            let acted = !next.actions.is_empty() || !orders.is_empty();
+            self.carry_out(orders).await;
+            self.tell_changes();
+            if !acted {
+                break;
+            }
+        }
+        self.outcome()
+    }
+
+    /// The job's end, once the engine has said so and nothing of it is left to stop.
+    fn outcome(&self) -> Option<Outcome> {
+        use eto_engine::state::Phase;
+        match self.state.phase {
+            Phase::Succeeded => Some(Outcome::Succeeded),
+            Phase::Failed => Some(Outcome::Failed),
+            _ => None,
+        }
+    }
+
+    fn act(&mut self, action: &Action, now: Time) -> Vec<Order> {
+        match action {
+            Action::CreatePod(new) => {
+                match pod::blueprint(&self.job.object, &self.job.spec, new, self.options.directory.as_deref()) {
+                    Ok(plan) => self.table.create(plan, now),
+                    // Checked before the start; the same template can't fail later.
+                    Err(error) => tracing::error!(%error, index = new.index, "a worker can't be made"),
+                }
+                Vec::new()
+            }
+            Action::DeletePod { uid, .. } => self.table.delete(uid, now),
+            // There is no service to make and no object to delete here.
+            Action::EnsureService | Action::DeleteJob => Vec::new(),
+        }
+    }
+
+    /// The port of the next round: a new one whenever no worker is there, since the next to be made begin a round.
+    fn round_ports(&mut self) -> EnginePorts {
+        if self.table.workers().is_empty() || self.port.is_none() {
+            let count = match self.job.spec.framework {
+                // Each TensorFlow worker listens.
+                Framework::TensorFlow => u16::try_from(self.job.spec.max).unwrap_or(u16::MAX),
+                _ => 1,
+            };
+            let base = self.ports.take(count).unwrap_or_else(|| EnginePorts::default().base);
+            self.port = Some(EnginePorts { base, span: 1 });
+        }
+        self.port.unwrap_or_default()
+    }
+
+    async fn carry_out(&mut self, orders: Vec<Order>) {
+        for order in orders {
+            match order {
+                Order::Start { uid, run } => self.start(&uid, run),
+                Order::Stop { uid, grace } => {
+                    if let Some(running) = self.running.get_mut(&uid) {
+                        running.stop(grace).await;
+                    }
+                }
+            }
+        }
+    }
+
+    fn start(&mut self, uid: &str, run: u64) {
+        let Some(worker) = self.table.get(uid) else { return };
+        let id = RunId { uid: uid.to_owned(), run };
+        match start(&self.options.supervisor, &worker.plan.launch, id, self.events.sender.clone()) {
+            Ok(running) => {
+                self.running.insert(uid.to_owned(), running);
+            }
+            Err(error) => {
+                let why = format!("its supervisor could not be started: {error}");
+                self.table.ended(uid, run, 127, Some(why), now());
+            }
+        }
+    }
+
+    fn take(&mut self, id: &RunId, event: ProcessEvent) {
+        match event {
+            ProcessEvent::Started { pid } => self.table.started(&id.uid, id.run, pid, now()),
+            ProcessEvent::Output { line } => {
+                let Some(index) = self.table.get(&id.uid).map(|worker| worker.plan.index) else { return };
+                match &mut self.logs {
+                    Some(logs) => logs.write(index, &line),
+                    None => self.display.tell(now(), &News::Output { worker: index, line }),
+                }
+            }
+            ProcessEvent::Ended { code, message } => {
+                self.running.remove(&id.uid);
+                self.table.ended(&id.uid, id.run, code, message, now());
+            }
+        }
+    }
+
+    /// Takes a reading of every running worker.
+    fn look(&mut self) {
+        let targets: Vec<Target> = self
+            .table
+            .workers()
+            .iter()
+            .filter_map(|worker| {
+                let supervisor = self.running.get(&worker.uid)?.supervisor;
+                Some(Target { name: worker.plan.name.clone(), run: worker.run, supervisor })
+            })
+            .collect();
+        self.sources.look(&targets, now());
+    }
+
+    /// Until the engine or the process table has something due.
+    fn next_wake(&self) -> impl Future<Output = ()> + use<> {
+        let due = [self.next_look, self.table.next_due()].into_iter().flatten().min();
+        async move {
+            match due {
+                Some(at) => tokio::time::sleep(at.since(now()).max(Duration::from_millis(10))).await,
+                None => std::future::pending().await,
+            }
+        }
+    }
+
+    fn tell_stop(&mut self, stop: Stop) {
+        let news = News::Event { warning: false, reason: "Stopping".to_owned(), message: stop.to_string() };
+        self.display.tell(now(), &news);
+    }
+}
+
+/// A template that can't be run is found before anything starts.
+fn check_template(job: &Job, options: &RunOptions) -> Result<(), RunError> {
+    for index in [0, 1] {
+        let new = eto_engine::plan::NewPod { index, round: 1, size: 2, env: Vec::new(), node: None };
+        let plan = pod::blueprint(&job.object, &job.spec, &new, options.directory.as_deref())?;
+        if let Some(directory) = plan.launch.directory.filter(|directory| !directory.is_dir()) {
+            let what = format!("run in {} (workingDir; --workdir gives another)", directory.display());
+            return Err(system(what)(io::ErrorKind::NotFound.into()));
+        }
+    }
+    Ok(())
+}
+
+/// A policy that is not there would be a condition on a cluster; here nobody else will bring it.
+fn check_policy(job: &Job, registry: &Registry, policies: &PolicyDirs) -> Result<(), RunError> {
+    use eto_engine::job::Mode;
+    let Some(scaling) = job.spec.scaling.as_ref().filter(|scaling| scaling.mode != Mode::Off) else { return Ok(()) };
+    match registry.snapshot().scaling(&scaling.module) {
+        Ok(_) => Ok(()),
+        Err(failure) => Err(RunError::Policy {
+            module: scaling.module.clone(),
+            why: failure.message,
+            places: policies.to_string(),
+        }),
+    }
+}
