@@ -13,9 +13,11 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: policies ## train on this machine; the policy grows and shrinks the job and is swapped while it runs
+	@tools/setup.sh python
 	@tools/demo.sh
 
 demo-check: policies ## the same without a terminal, with one line for each thing that must happen
+	@tools/setup.sh python
 	@tools/demo.sh --check
 
 test: policies ## all unit and integration tests (a real Prometheus among them; no cluster)
