@@ -92,7 +92,8 @@ fn sniff(bytes: &[u8]) -> Result<(), LoadError> {
     Err(LoadError::NotWasm { detail })
 }
 
-fn refusal(error: &wasmparser::BinaryReaderError) -> LoadError {
+#[allow(clippy::needless_pass_by_value, reason = "used as a function to map with")]
+fn refusal(error: wasmparser::BinaryReaderError) -> LoadError {
     let (offset, detail) = (error.offset() as u64, error.message().to_owned());
     if detail.contains("unexpected end") {
         LoadError::Truncated { offset, detail }
@@ -101,17 +102,24 @@ fn refusal(error: &wasmparser::BinaryReaderError) -> LoadError {
     }
 }
 
-fn scan(bytes: &[u8]) -> Result<Scan, LoadError> {
-    walk(bytes).map_err(|error| refusal(&error))
-}
+/// Deepest nesting of components in components. Toolchains need two levels, compositions a few more; the validator's
+/// memory grows with the square of the depth, so it must never see what goes deeper.
+const MAX_DEPTH: u32 = 32;
 
-fn walk(bytes: &[u8]) -> Result<Scan, wasmparser::BinaryReaderError> {
+fn scan(bytes: &[u8]) -> Result<Scan, LoadError> {
     let mut found = Scan::default();
     let mut depth = 0_u32;
     for payload in Parser::new(0).parse_all(bytes) {
-        match payload? {
+        match payload.map_err(refusal)? {
             Payload::Version { encoding, .. } if depth == 0 => found.is_component = encoding == Encoding::Component,
-            Payload::ModuleSection { .. } | Payload::ComponentSection { .. } => depth += 1,
+            Payload::ModuleSection { unchecked_range: at, .. }
+            | Payload::ComponentSection { unchecked_range: at, .. } => {
+                depth += 1;
+                if depth > MAX_DEPTH {
+                    let detail = format!("components are nested more than {MAX_DEPTH} deep");
+                    return Err(LoadError::Invalid { offset: at.start as u64, detail });
+                }
+            }
             Payload::End(_) => depth = depth.saturating_sub(1),
             Payload::CustomSection(section) => {
                 if section.name() == VERSION_SECTION {
@@ -122,17 +130,17 @@ fn walk(bytes: &[u8]) -> Result<Scan, wasmparser::BinaryReaderError> {
             }
             Payload::ComponentImportSection(section) if depth == 0 => {
                 for import in section {
-                    found.imports.push(import?.name.name.to_owned());
+                    found.imports.push(import.map_err(refusal)?.name.name.to_owned());
                 }
             }
             Payload::ComponentExportSection(section) if depth == 0 => {
                 for export in section {
-                    found.exports.push(export?.name.name.to_owned());
+                    found.exports.push(export.map_err(refusal)?.name.name.to_owned());
                 }
             }
             Payload::ImportSection(section) if depth == 0 => {
                 for import in section.into_imports() {
-                    let import = import?;
+                    let import = import.map_err(refusal)?;
                     found.core_imports.push((import.module.to_owned(), import.name.to_owned()));
                 }
             }
@@ -155,7 +163,7 @@ fn features() -> WasmFeatures {
 fn validate(bytes: &[u8]) -> Result<(), LoadError> {
     match Validator::new_with_features(features()).validate_all(bytes) {
         Ok(_) => Ok(()),
-        Err(error) => Err(refusal(&error)),
+        Err(error) => Err(refusal(error)),
     }
 }
 

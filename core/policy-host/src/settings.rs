@@ -54,7 +54,8 @@ impl Default for HostSettings {
 pub struct Limits {
     /// Instructions, roughly. The contract: the same input runs out at the same place on every machine.
     pub fuel: u64,
-    /// Wall-clock time in milliseconds, counted from the guest's entry. The backstop behind the fuel.
+    /// Wall-clock time in milliseconds, counted from the guest's entry. The backstop behind the fuel: set it well above
+    /// what the fuel takes, or a busy machine decides which policies answer.
     pub deadline_ms: u64,
     /// Linear memory in bytes.
     pub memory_bytes: u64,

@@ -134,10 +134,20 @@ struct Directories {
 }
 
 impl Directories {
-    /// Puts a watch on every directory that is there, again where it was replaced.
+    /// Puts a watch on every directory that is there, again where it was replaced; on its parent where it is missing.
     fn watch(&mut self) {
         let Some(listener) = &mut self.listener else { return };
-        for dir in &self.dirs {
+        let missing = self.dirs.iter().filter(|dir| scan::identity(dir).is_none());
+        let parents: Vec<PathBuf> =
+            missing.filter_map(|dir| dir.parent()).map(|dir| Path::new(".").join(dir)).collect();
+        self.watched.retain(|dir, _| {
+            let wanted = self.dirs.contains(dir) || parents.contains(dir);
+            if !wanted {
+                let _ = listener.unwatch(dir);
+            }
+            wanted
+        });
+        for dir in self.dirs.iter().chain(&parents) {
             let now = scan::identity(dir);
             if self.watched.get(dir).copied() == now {
                 continue;

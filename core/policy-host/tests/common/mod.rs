@@ -81,6 +81,8 @@ pub struct Guest {
     pub next_look: Option<u32>,
     /// Bodies of the functions, where they differ from the good ones.
     pub describe: Option<String>,
+    /// What `evaluate` does before it answers.
+    pub before: String,
     pub validate: Option<String>,
     pub evaluate: Option<String>,
     pub migrate: Option<String>,
@@ -108,6 +110,7 @@ impl Default for Guest {
             state: None,
             next_look: None,
             describe: None,
+            before: String::new(),
             validate: None,
             evaluate: None,
             migrate: None,
@@ -211,7 +214,7 @@ impl Guest {
             table = self.table,
             describe = body(&self.describe, description),
             validate = body(&self.validate, valid),
-            evaluate = body(&self.evaluate, decision),
+            evaluate = [self.before.as_str(), body(&self.evaluate, decision).as_str()].concat(),
             migrate = body(&self.migrate, migrated),
             items = self.items,
         )
