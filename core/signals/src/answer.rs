@@ -37,6 +37,12 @@ pub(crate) struct Notes {
 }
 
 impl Notes {
+    /// Whether parts of the data are missing, so that a sum may be too small. (Warnings of the language itself, as Prometheus
+    /// marks them since version 2.48, are about the query and miss nothing.)
+    pub(crate) fn is_partial(&self) -> bool {
+        self.warnings.iter().any(|warning| !warning.starts_with("PromQL"))
+    }
+
     /// One line for people, if there is anything to say.
     pub(crate) fn trouble(&self) -> Option<String> {
         let mut parts: Vec<String> = Vec::new();

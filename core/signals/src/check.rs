@@ -6,6 +6,7 @@ use std::fmt;
 use crate::answer::read;
 use crate::client::Session;
 use crate::error::SourceError;
+use crate::plan::further;
 use crate::promql::quote;
 use crate::settings::PrometheusSettings;
 use crate::source::Prometheus;
@@ -82,7 +83,7 @@ pub mod looked_for {
 /// What is looked for: its name, a selector, and what finding it means.
 fn selectors(settings: &PrometheusSettings) -> Vec<(&'static str, String, &'static str)> {
     use looked_for as l;
-    let further: String = settings.matchers.iter().map(|(name, value)| format!(",{name}={}", quote(value))).collect();
+    let further = further(settings);
     let cadvisor = |name: &str, rest: &str| format!("{name}{{container!=\"\"{rest}{further}}}");
     let names = &settings.gpu;
     let util_or_active = format!("{}|{}", names.utilisation, names.engine_active);

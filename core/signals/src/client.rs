@@ -194,11 +194,7 @@ impl Http {
             is_tls |= cause.is::<rustls::Error>();
             // An I/O error carries its cause inside instead of as its source.
             source = match cause.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref) {
-                Some(inner) => {
-                    is_tls |= inner.is::<rustls::Error>();
-                    why = inner.to_string();
-                    inner.source()
-                }
+                Some(inner) => Some(inner),
                 None => cause.source(),
             };
         }

@@ -39,14 +39,14 @@ fn pod_of<'r>(row: &'r Row<'_, '_>) -> Option<&'r str> {
     ["exported_pod", "pod_name", "pod"].iter().find_map(|l| row.label(l))
 }
 
-/// Reads the answers of one request into `data`; what only the namespaces in `wanted` may see.
+/// Reads the answers of one request into `data`, of the namespaces in `wanted` alone. True if parts of the data were missing.
 pub(crate) fn fold(
     data: &mut SignalData,
     bodies: &Bodies,
     wanted: &BTreeSet<String>,
     label: &str,
     now: Time,
-) -> Result<(), SourceError> {
+) -> Result<bool, SourceError> {
     let notes = match &bodies.shape {
         Shape::Pods => fold_pods(data, bodies, wanted, now)?,
         Shape::Gpu | Shape::GpuMemory => gpu::fold(data, bodies, wanted, now)?,
@@ -55,7 +55,7 @@ pub(crate) fn fold(
     if let Some(text) = notes.iter().find_map(Notes::trouble) {
         data.trouble.get_or_insert(text);
     }
-    Ok(())
+    Ok(notes.iter().any(Notes::is_partial))
 }
 
 fn fold_pods(

@@ -83,9 +83,9 @@ fn window(settings: &PrometheusSettings, window_s: u32) -> String {
     format!("{}ms", asked.max(4 * settings.scrape_interval).as_millis())
 }
 
-/// Matchers of the settings, to be put after others.
-fn further(settings: &PrometheusSettings) -> String {
-    settings.matchers.iter().map(|(name, value)| format!(",{name}={}", quote(value))).collect()
+/// Matchers of the settings, each with a comma before it, to be put after others.
+pub(crate) fn further(settings: &PrometheusSettings) -> String {
+    settings.matchers.iter().fold(String::new(), |text, (name, value)| text + "," + name + "=" + &quote(value))
 }
 
 /// The selectors that together hold the rows of containers in these namespaces, however the labels were renamed. Rows of
@@ -111,7 +111,7 @@ fn container_selectors(
             is("container")
         ),
         // The target is a pod: its container's label is in the place of the workload's.
-        format!(r#"exported_namespace=~{namespaces},{}{further}"#, is("exported_container")),
+        format!("exported_namespace=~{namespaces},{}{further}", is("exported_container")),
     ]
 }
 

@@ -19,7 +19,7 @@ use crate::settings::PrometheusSettings;
 /// The signals wanted, each with the namespaces of the jobs that want it.
 pub type Wants = HashMap<SignalId, BTreeSet<String>>;
 
-/// A Prometheus (or Thanos, Mimir, VictoriaMetrics: whatever serves its query API) to gather signals from.
+/// A Prometheus (or Thanos, Mimir: whatever serves its query API) to gather signals from.
 pub struct Prometheus {
     pub(crate) settings: Arc<PrometheusSettings>,
     pub(crate) http: Http,
@@ -35,6 +35,13 @@ struct Kept {
     signals: HashMap<SignalId, Option<Time>>,
     /// Checked custom queries by their text.
     queries: HashMap<String, Result<Arc<Custom>, QueryError>>,
+}
+
+/// A signal's answer.
+struct Fetched {
+    data: SignalData,
+    /// Prometheus (or what it asks in turn) said that parts are missing.
+    partial: bool,
 }
 
 impl fmt::Debug for Prometheus {
@@ -54,7 +61,8 @@ impl Prometheus {
 
     /// Asks for all wanted signals at once and waits until all have answered, or `deadline` of the settings has passed.
     ///
-    /// Never fails as a whole: a signal without an answer says why in its `trouble`, and its `healthy_since` is `None`.
+    /// Never fails as a whole: a signal without an answer says why in its `trouble`, and its `healthy_since` is `None`. That
+    /// is `None` too while the source says that parts of its data are missing.
     /// After an outage `healthy_since` is the `now` of the first gathering that got an answer again. A signal wanted for
     /// the first time counts as healthy for as long as the source as a whole has been.
     pub async fn gather(&self, wants: &Wants, now: Time) -> SignalSet {
@@ -93,7 +101,8 @@ impl Prometheus {
         requests: Vec<Request>,
         namespaces: &BTreeSet<String>,
         now: Time,
-    ) -> Result<SignalData, SourceError> {
+    ) -> Result<Fetched, SourceError> {
+        let mut partial = false;
         let mut data = SignalData::default();
         let bodies = join_all(requests.into_iter().map(|request| self.bodies(session, request))).await;
         let (mut answered, mut last) = (bodies.is_empty(), None);
@@ -105,15 +114,16 @@ impl Prometheus {
                 // Reading megabytes takes tens of milliseconds, which no other task should wait for.
                 Ok(bodies) => tokio::task::spawn_blocking(move || {
                     let mut part = SignalData::default();
-                    fold(&mut part, &bodies, &wanted, &label, now).map(|()| part)
+                    fold(&mut part, &bodies, &wanted, &label, now).map(|partial| (part, partial))
                 })
                 .await
                 .unwrap_or_else(|e| Err(SourceError::Shape { why: format!("reading it failed: {e}") })),
                 Err(error) => Err(error),
             };
             match (folded, only) {
-                (Ok(part), _) => {
+                (Ok((part, incomplete)), _) => {
                     answered = true;
+                    partial |= incomplete;
                     merge(&mut data, part);
                 }
                 (Err(error), Some(namespace)) => {
@@ -125,7 +135,7 @@ impl Prometheus {
         }
         match last {
             Some(error) if !answered || error.is_outage() => Err(error),
-            _ => Ok(data),
+            _ => Ok(Fetched { data, partial }),
         }
     }
 
@@ -146,12 +156,7 @@ impl Prometheus {
     }
 
     /// Puts the answers together and keeps the books on outages.
-    fn conclude(
-        &self,
-        answers: Vec<(&SignalId, Result<SignalData, SourceError>)>,
-        wants: &Wants,
-        now: Time,
-    ) -> SignalSet {
+    fn conclude(&self, answers: Vec<(&SignalId, Result<Fetched, SourceError>)>, wants: &Wants, now: Time) -> SignalSet {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.iter().any(|(_, outcome)| matches!(outcome, Err(error) if error.is_outage())) {
             kept.source = None;
@@ -163,7 +168,12 @@ impl Prometheus {
         for (id, outcome) in answers {
             let since = kept.signals.entry(id.clone()).or_insert(source);
             let data = match outcome {
-                Ok(data) => SignalData { healthy_since: Some(*since.get_or_insert(now)), ..data },
+                // What is shown may be too small: no better than an outage for a shrink, good enough for all else.
+                Ok(Fetched { data, partial: true }) => {
+                    *since = None;
+                    SignalData { healthy_since: None, ..data }
+                }
+                Ok(Fetched { data, .. }) => SignalData { healthy_since: Some(*since.get_or_insert(now)), ..data },
                 Err(error) => {
                     *since = None;
                     tracing::warn!(signal = %id.name, %error, "a signal has no answer");

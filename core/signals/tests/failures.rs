@@ -112,7 +112,16 @@ async fn warnings_do_not_hide_and_do_not_stop() {
     assert!(data.trouble.as_ref().unwrap().contains("store node-3 unreachable"), "{data:?}");
     assert!((data.per_pod["a"]["w-0"].value - 0.5).abs() < f64::EPSILON);
     assert!(data.per_pod["a"]["w-1"].value.is_nan());
-    assert!(data.healthy_since.is_some());
+    assert!(data.healthy_since.is_none(), "a sum that lacks a part must not shrink a job");
+    // A remark on the query itself is only shown.
+    let remark = || {
+        r#"{"status":"success","warnings":["PromQL warning: bucket label missing"],"infos":["PromQL info: not a counter"],
+            "data":{"resultType":"vector","result":[]}}"#
+            .into_response()
+    };
+    let data = gather(always(remark).await).await;
+    assert!(data.healthy_since.is_some(), "{data:?}");
+    assert!(data.trouble.as_ref().unwrap().contains("not a counter"), "{data:?}");
 }
 
 #[tokio::test]

@@ -3,6 +3,7 @@
 use std::panic::catch_unwind;
 use std::time::Duration;
 
+use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{
     AggregateExpr, BinaryExpr, Call, Expr, LabelModifier, MatrixSelector, SubqueryExpr, VectorSelector,
 };
@@ -159,7 +160,6 @@ pub(super) fn check(query: &str, expr: &Expr, label: &str) -> Result<(), QueryEr
         return Err(QueryError { reason, position: None });
     }
     let kind = expr.value_type();
-    use promql_parser::parser::value::ValueType;
     if !matches!(kind, ValueType::Vector | ValueType::Scalar) {
         let reason =
             format!("the query gives a {kind}; a signal needs one value per series: wrap it, as in avg_over_time(...)");
@@ -337,7 +337,7 @@ impl Checker<'_> {
     }
 
     fn reach(&self, d: Duration, positive: bool) -> Result<(), QueryError> {
-        if d > MAX_REACH || d.subsec_nanos() % 1_000_000 != 0 || (positive && d.is_zero()) {
+        if d > MAX_REACH || !d.subsec_nanos().is_multiple_of(1_000_000) || (positive && d.is_zero()) {
             let reason =
                 "a range, step or offset has to be whole milliseconds, above zero and at most 30 days".to_owned();
             return Err(QueryError { reason, position: locate::word(self.query, "[") });
