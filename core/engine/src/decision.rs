@@ -10,6 +10,7 @@ use crate::time::Time;
 /// `plan`'s business.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Decision {
+    /// When it was made.
     pub at: Time,
     /// The job it was made for.
     pub uid: String,
@@ -37,6 +38,7 @@ pub struct Decision {
     pub signals: Vec<SignalSeen>,
     /// Fuel burnt by all calls of this evaluation.
     pub fuel: u64,
+    /// Why the job's own policy did not answer; `None` = it did, or was not asked.
     pub failure: Option<Failure>,
     /// What the job's owner has to mend before it can be scaled (for example a missing request), with the field to set.
     #[serde(default)]
@@ -48,9 +50,13 @@ pub struct Decision {
 /// A signal as it was when the decision was made.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SignalSeen {
+    /// Name of the signal.
     pub name: String,
+    /// How far it can be trusted.
     pub quality: Quality,
+    /// Share of the workers that should have a fresh sample and do, 0.0 to 1.0.
     pub coverage: f64,
+    /// Age of the oldest sample used, in milliseconds.
     pub age_ms: u64,
     /// Mean over the workers with a sample: value/request where there are requests, else the value.
     pub mean: Option<f64>,
@@ -61,11 +67,15 @@ pub struct SignalSeen {
 /// A limiter that changed a proposal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Limit {
+    /// Which limiter.
     pub by: Limiter,
+    /// The size before it.
     pub from: u32,
+    /// The size after it.
     pub to: u32,
     /// Until when it holds, if that is known.
     pub until: Option<Time>,
+    /// The same for people.
     pub message: String,
 }
 
@@ -78,8 +88,11 @@ pub enum Limiter {
     TooManyReplicas,
     /// `behavior.scaleUp` rate, or the legacy cap max(2 x current, 4).
     ScaleUpLimit,
+    /// `behavior.scaleDown` rate.
     ScaleDownLimit,
+    /// Lower proposals within the up window.
     ScaleUpStabilized,
+    /// Higher proposals within the down window.
     ScaleDownStabilized,
     /// Rounded to a legal size.
     LegalSize,
@@ -106,7 +119,9 @@ pub enum Limiter {
 /// A policy that did not answer, as kept in a decision.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Failure {
+    /// In which way it failed.
     pub kind: crate::policy::FailureKind,
+    /// The same for people.
     pub message: String,
     /// Failures in a row for this job and digest.
     pub in_a_row: u32,
@@ -121,6 +136,7 @@ impl From<(CallFailure, u32)> for Failure {
 /// Something that only the job's owner can mend.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Mend {
+    /// Which condition reason it is.
     pub reason: crate::state::ConditionReason,
     /// Which metric, what is wrong and which field to set.
     pub message: String,

@@ -15,7 +15,9 @@ use crate::time::Time;
 /// Namespace and name of a job.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct JobKey {
+    /// Namespace.
     pub namespace: String,
+    /// Name.
     pub name: String,
 }
 
@@ -28,29 +30,43 @@ impl fmt::Display for JobKey {
 /// An elastic job as the engine knows it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct JobSpec {
+    /// Who it is.
     pub key: JobKey,
+    /// `metadata.uid`: another job of the same name has another.
     pub uid: String,
     /// `metadata.generation`.
     pub generation: u64,
+    /// `metadata.creationTimestamp`.
     pub created: Time,
+    /// Which environment its workers get.
     pub framework: Framework,
     /// What the user set; the size at the start and by hand.
     pub replicas: u32,
     /// The effective range: the job's and the scaling policy's ranges intersected, `1 <= min <= max`.
     pub min: u32,
+    /// Largest size.
     pub max: u32,
+    /// Which sizes between them it may have.
     pub legal: LegalSizes,
     /// `None` while `spec.template` is missing: the job waits and says so.
     pub template: Option<TemplateFacts>,
+    /// What follows a failed worker.
     pub restart: RestartPolicy,
     /// Failures after which the job has failed.
     pub backoff_limit: u32,
+    /// No pods while true; the target is kept.
     pub suspend: bool,
+    /// How long it may be active before it has failed.
     pub active_deadline: Option<Duration>,
+    /// How long after its end the job itself is deleted.
     pub ttl_after_finished: Option<Duration>,
+    /// Which pods are deleted at its end.
     pub clean_pods: CleanPods,
+    /// `spec.scalingPolicy`; `None` = sized by hand.
     pub scaling: Option<ScalingSpec>,
+    /// `spec.placementPolicy`; `None` = the scheduler's choice.
     pub placement: Option<PlacementSpec>,
+    /// `spec.elasticity`.
     pub elasticity: Elasticity,
 }
 
@@ -70,10 +86,12 @@ pub struct TemplateFacts {
 /// Which sizes a job may have between its bounds.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum LegalSizes {
+    /// Every size.
     #[default]
     Any,
     /// Ascending, without duplicates.
     List(Vec<u32>),
+    /// Multiples of this, at least 1.
     MultipleOf(u32),
 }
 
@@ -95,7 +113,9 @@ pub enum CleanPods {
     /// Those still running.
     #[default]
     Running,
+    /// All of them.
     All,
+    /// None of them.
     None,
 }
 
@@ -114,6 +134,7 @@ pub enum Mode {
 /// What happens while a policy can't answer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum FailurePolicy {
+    /// The size stays as it is.
     #[default]
     Hold,
     /// Ask the built-in `hpa` policy (needs `metrics`).
@@ -129,24 +150,31 @@ pub struct ScalingSpec {
     pub own_module: bool,
     /// The config as a JSON object in text.
     pub config: String,
+    /// `metrics[]`, as in HPA v2.
     pub metrics: Vec<MetricSpec>,
     /// `None` = the user gave none (HPA's legacy path for `metrics[]` alone).
     pub behavior: Option<Behavior>,
+    /// Who applies the answer.
     pub mode: Mode,
+    /// What happens while the policy can't answer.
     pub on_failure: FailurePolicy,
 }
 
 /// `spec.placementPolicy`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PlacementSpec {
+    /// Name of the module to ask.
     pub module: String,
+    /// The config as a JSON object in text.
     pub config: String,
+    /// Who applies the answer.
     pub mode: Mode,
 }
 
 /// One entry of `metrics[]` (HPA v2).
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricSpec {
+    /// `type` of the metric.
     pub kind: MetricKind,
     /// Resource or metric name as the user wrote it.
     pub name: String,
@@ -156,44 +184,61 @@ pub struct MetricSpec {
     pub selector: BTreeMap<String, String>,
     /// `Object`: kind and name of the described object.
     pub object: Option<(String, String)>,
+    /// What to aim at.
     pub target: MetricTarget,
 }
 
 /// HPA's `behavior`, with HPA's defaults filled in where the user left fields out.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Behavior {
+    /// `scaleUp`.
     pub up: ScalingRules,
+    /// `scaleDown`.
     pub down: ScalingRules,
 }
 
 /// `behavior.scaleUp` / `behavior.scaleDown`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct ScalingRules {
+    /// `stabilizationWindowSeconds`, 0 to 3600 s.
     pub stabilization: Duration,
+    /// `selectPolicy`.
     pub select: SelectPolicy,
+    /// `policies`; empty = no rate limit.
     pub policies: Vec<RatePolicy>,
     /// Relative; 0.1 by default.
     pub tolerance: f64,
 }
 
+/// `selectPolicy`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SelectPolicy {
+    /// The policy that allows the largest change.
     #[default]
     Max,
+    /// The policy that allows the smallest change.
     Min,
+    /// No change in this direction.
     Disabled,
 }
 
+/// One rate: so much change within so much time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RatePolicy {
+    /// Unit of `value`.
     pub kind: RateKind,
+    /// How much may change within the period, above 0.
     pub value: u32,
+    /// `periodSeconds`, 1 to 1800 s.
     pub period: Duration,
 }
 
+/// What a rate counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateKind {
+    /// Workers.
     Pods,
+    /// Per cent of the size at the beginning of the period.
     Percent,
 }
 

@@ -8,7 +8,9 @@ use crate::time::Time;
 /// A worker of a job: a pod, or a process in the embedded mode.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Pod {
+    /// Name.
     pub name: String,
+    /// UID.
     pub uid: String,
     /// Index in the job; 0 is the master.
     pub index: u32,
@@ -18,13 +20,19 @@ pub struct Pod {
     pub round_size: u32,
     /// [`crate::job::TemplateFacts::hash`] it was made from.
     pub template_hash: String,
+    /// `status.phase`.
     pub phase: WorkerPhase,
     /// `status.reason` of the pod (`Evicted`, `NodeLost`, ...), if any.
     pub reason: Option<String>,
+    /// The Ready condition.
     pub ready: Readiness,
+    /// When it was made.
     pub created: Time,
+    /// `status.startTime`.
     pub started: Option<Time>,
+    /// When the Ready condition last changed.
     pub ready_changed: Option<Time>,
+    /// Where it runs; `None` = not scheduled.
     pub node: Option<String>,
     /// Why the scheduler can't place it, from the `PodScheduled` condition.
     pub unschedulable: Option<String>,
@@ -57,11 +65,17 @@ impl Pod {
 /// A node as placement sees it; only what the pre-filter and the policies need.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Node {
+    /// Name.
     pub name: String,
+    /// Labels.
     pub labels: std::collections::BTreeMap<String, String>,
+    /// Taints.
     pub taints: Vec<Taint>,
+    /// `spec.unschedulable`: closed for new pods.
     pub unschedulable: bool,
+    /// Its Ready condition is true.
     pub ready: bool,
+    /// What pods may have of it.
     pub allocatable: WorkerRequest,
     /// Sum of the requests of all pods on it (of all owners).
     pub requested: WorkerRequest,
@@ -70,7 +84,10 @@ pub struct Node {
 /// As in core/v1.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Taint {
+    /// Key.
     pub key: String,
+    /// Value, may be empty.
     pub value: String,
+    /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`.
     pub effect: String,
 }

@@ -18,6 +18,7 @@ pub struct PolicyId {
 /// A policy's answer with what it cost.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Answer<T> {
+    /// The answer.
     pub value: T,
     /// Fuel burnt: wasm instructions, roughly; deterministic for a digest and an input.
     pub fuel: u64,
@@ -27,6 +28,7 @@ pub struct Answer<T> {
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[error("{kind:?}: {message}")]
 pub struct CallFailure {
+    /// In which way it failed.
     pub kind: FailureKind,
     /// What happened, where (file and line of the guest, if it said so) and what to do.
     pub message: String,
@@ -37,10 +39,15 @@ pub struct CallFailure {
 pub enum FailureKind {
     /// No module of that name is served.
     Missing,
+    /// It burnt all of its fuel.
     OutOfFuel,
+    /// It took too long.
     Deadline,
+    /// It wanted more memory than it may have.
     Memory,
+    /// It overflowed its stack.
     StackOverflow,
+    /// It trapped (a panic, a division by zero, ...).
     Trap,
     /// The answer breaks the contract (target too large, NaN, text or state too long, ...).
     BadAnswer,
@@ -64,11 +71,13 @@ pub type Asked<T> = Result<Answer<T>, CallFailure>;
 
 /// A scaling policy that can be asked.
 pub trait ScalingPolicy {
+    /// Which code it is.
     fn id(&self) -> &PolicyId;
     /// `state-version` of its description; 0 = keeps no state.
     fn state_version(&self) -> u32;
     /// The signals it wants with this config (a JSON object).
     fn wants(&self, config: &str) -> Asked<Vec<SignalWant>>;
+    /// Proposes a size.
     fn evaluate(&self, input: &ScalingInput) -> Asked<ScalingDecision>;
     /// Carries state of an older layout over to the present one.
     fn migrate(&self, version: u32, state: &[u8]) -> Asked<Vec<u8>>;
@@ -76,6 +85,8 @@ pub trait ScalingPolicy {
 
 /// A placement policy that can be asked.
 pub trait PlacementPolicy {
+    /// Which code it is.
     fn id(&self) -> &PolicyId;
+    /// Proposes nodes and victims.
     fn place(&self, input: &PlacementInput) -> Asked<PlacementDecision>;
 }

@@ -16,17 +16,22 @@ pub enum Phase {
     Pending,
     /// The pods of a round exist and are on their way to Ready.
     Starting,
+    /// All workers are at work.
     Running,
     /// Going from one size (or template) to another.
     Resizing,
     /// Coming back after a loss.
     Restarting,
+    /// `spec.suspend` is true; there are no pods.
     Suspended,
+    /// The end: the work is done.
     Succeeded,
+    /// The end: it can't be done.
     Failed,
 }
 
 impl Phase {
+    /// Whether the job has ended.
     pub fn is_terminal(self) -> bool {
         matches!(self, Phase::Succeeded | Phase::Failed)
     }
@@ -37,11 +42,13 @@ impl Phase {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct JobState {
+    /// Where it is in its life.
     pub phase: Phase,
     /// The size aimed at; 0 = not decided yet.
     pub target: u32,
     /// The `spec.replicas` that `target` was last based on; when the user changes it the target is re-based.
     pub based_on: u32,
+    /// The present round; `None` before the first and while suspended.
     pub round: Option<RoundState>,
     /// Generation of the last round there was; 0 = none yet. Kept while there is no round (suspended), so that
     /// generations never repeat.
@@ -57,25 +64,32 @@ pub struct JobState {
     pub start_attempts: u32,
     /// No new round before this.
     pub not_before: Option<Time>,
+    /// The last resize, in flight or done; `None` = there was none.
     pub last_resize: Option<ResizeRecord>,
     /// When the first round was decided (again after a suspension); `activeDeadlineSeconds` counts from here.
     pub started_at: Option<Time>,
+    /// When it came to its end.
     pub finished_at: Option<Time>,
     /// One sentence on the end, for people.
     pub message: Option<String>,
+    /// What is told to people, one per kind.
     pub conditions: Vec<Condition>,
 }
 
 /// The present round, as kept in status.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct RoundState {
+    /// Grows by one with each round, from 1.
     pub generation: u64,
+    /// Workers in it.
     pub size: u32,
+    /// `TemplateFacts::hash` that its pods are made from.
     pub template_hash: String,
     /// When it was decided.
     pub since: Time,
     /// When all of its workers were ready; `None` = not yet.
     pub running_since: Option<Time>,
+    /// Why it began.
     pub cause: RoundCause,
     /// When all of its pods were seen to exist; `None` = not yet. Before it a missing pod is made, after it a missing
     /// pod is a loss.
@@ -96,11 +110,17 @@ pub struct RoundState {
 /// Why a round began.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum RoundCause {
+    /// The first.
     Start,
+    /// A larger size.
     Grow,
+    /// A smaller size.
     Shrink,
+    /// Another pod template.
     TemplateChanged,
+    /// A worker failed or went away.
     WorkerLost,
+    /// After a suspension.
     Resumed,
     /// The round before did not reach its minimum in time.
     StartTimedOut,
@@ -111,17 +131,24 @@ pub enum RoundCause {
 /// A worker to be given up.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Victim {
+    /// Name of the pod.
     pub pod: String,
+    /// UID of the pod.
     pub uid: String,
+    /// Index of the worker, never 0.
     pub index: u32,
+    /// Why this one, for people.
     pub reason: String,
 }
 
 /// A resize, in flight or done.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ResizeRecord {
+    /// The size before.
     pub from: u32,
+    /// The size after.
     pub to: u32,
+    /// When it was decided.
     pub decided: Time,
     /// When all workers of the new size were ready; `None` = in flight.
     pub done: Option<Time>,
@@ -135,9 +162,13 @@ pub struct ResizeRecord {
 /// A condition as in `metav1.Condition`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Condition {
+    /// Which condition.
     pub kind: ConditionKind,
+    /// Whether it holds.
     pub status: bool,
+    /// Why.
     pub reason: ConditionReason,
+    /// The same for people.
     pub message: String,
     /// When `status` last changed.
     pub since: Time,
@@ -146,16 +177,27 @@ pub struct Condition {
 /// The closed set of condition types.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum ConditionKind {
+    /// The job was accepted.
     Created,
+    /// All workers have a node.
     Scheduled,
+    /// All workers are at work.
     Running,
+    /// A resize is in flight.
     Resizing,
+    /// A round starts again after a loss.
     Restarting,
+    /// `spec.suspend` is true; there are no pods.
     Suspended,
+    /// The end: the work is done.
     Succeeded,
+    /// The end: it can't be done.
     Failed,
+    /// The size can be computed (HPA's meaning).
     ScalingActive,
+    /// A limit changed the proposed size (HPA's meaning).
     ScalingLimited,
+    /// The policy answers.
     PolicyHealthy,
     /// True: rounds are driven by an agent in the pods; False: pods are recreated per round.
     AgentRounds,
@@ -165,62 +207,117 @@ pub enum ConditionKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum ConditionReason {
     // life
+    /// The job was accepted.
     JobCreated,
+    /// `spec.template` is missing.
     TemplateMissing,
+    /// The spec contradicts itself.
     InvalidSpec,
+    /// The pods of the round exist.
     PodsCreated,
+    /// The scheduler finds no node for a worker.
     PodsUnschedulable,
+    /// The API server refuses to make pods.
     PodsRefused,
+    /// All workers have a node.
     AllScheduled,
+    /// Not all workers are there yet.
     WaitingForPods,
+    /// All workers are ready.
     AllReady,
+    /// The job has ended.
     NotRunning,
+    /// A resize is in flight.
     ResizeStarted,
+    /// The last resize is done.
     ResizeDone,
+    /// There was no resize.
     NoResize,
+    /// A worker failed or went away.
     WorkerLost,
+    /// The workers did not start in time.
     StartTimedOut,
+    /// All workers are back.
     Recovered,
+    /// Nothing was lost.
     NotRestarting,
+    /// `spec.suspend` is true.
     SuspendedByUser,
+    /// `spec.suspend` is false.
     NotSuspended,
+    /// The work is done.
     JobSucceeded,
+    /// More failures than `backoffLimit`.
     BackoffLimitExceeded,
+    /// Active longer than `activeDeadlineSeconds`.
     DeadlineExceeded,
+    /// Restart policy ExitCode and an exit code of 1 to 127.
     NonRetryableExit,
+    /// The job goes on.
     NotFinished,
     // scaling
+    /// The size can be computed.
     ValidMetricFound,
+    /// There is no scaling policy, or its mode is Off.
     ScalingDisabled,
+    /// A Resource metric has no value.
     FailedGetResourceMetric,
+    /// A ContainerResource metric has no value.
     FailedGetContainerResourceMetric,
+    /// A Pods metric has no value.
     FailedGetPodsMetric,
+    /// An Object metric has no value.
     FailedGetObjectMetric,
+    /// An External metric has no value.
     FailedGetExternalMetric,
+    /// A utilisation needs a request that a container lacks.
     MissingRequest,
+    /// Nothing serves this metric.
     InvalidMetricSourceType,
+    /// The policy refuses its config.
     InvalidConfig,
+    /// No module of that name is served.
     PolicyMissing,
+    /// The policy did not answer.
     PolicyFailed,
+    /// The policy failed too often and is not asked for a while.
     CircuitOpen,
+    /// The policy answers.
     PolicyAnswers,
+    /// No policy was asked.
     NotAsked,
+    /// No limit changed the proposed size.
     DesiredWithinRange,
+    /// See `Limiter`.
     TooFewReplicas,
+    /// See `Limiter`.
     TooManyReplicas,
+    /// See `Limiter`.
     ScaleUpLimit,
+    /// See `Limiter`.
     ScaleDownLimit,
+    /// See `Limiter`.
     ScaleUpStabilized,
+    /// See `Limiter`.
     ScaleDownStabilized,
+    /// See `Limiter`.
     LegalSize,
+    /// See `Limiter` (`SignalHold` too).
     SignalQuality,
+    /// See `Limiter`.
     SourceRecovering,
+    /// See `Limiter`.
     StateRecovering,
+    /// See `Limiter`.
     ResizeInFlight,
+    /// See `Limiter`.
     CoolDown,
+    /// See `Limiter`; of a resize: it was taken back.
     GrowthRefused,
+    /// See `Limiter`.
     RecommendOnly,
     // rounds
+    /// Pods are recreated for each round.
     NoAgent,
 }
 
@@ -230,12 +327,15 @@ pub enum ConditionReason {
 pub struct Memory {
     /// When this memory began (operator start, or first sight of the job); see [`Memory::new`].
     pub since: Time,
+    /// Decisions made so far; the number of the last one.
     pub sequence: u64,
     /// HPA's recommendations: unstabilised targets.
     pub recommendations: Vec<(Time, u32)>,
     /// HPA's scale events: sizes added and removed.
     pub ups: Vec<(Time, u32)>,
+    /// HPA's scale events: how many were removed when.
     pub downs: Vec<(Time, u32)>,
+    /// What the policy returned as `state` from its last call.
     pub policy_state: Option<KeptState>,
     /// Name of the policy that wrote it; another policy is not given it.
     #[serde(default)]
@@ -244,6 +344,7 @@ pub struct Memory {
     pub circuits: BTreeMap<String, Circuit>,
     /// Past means per signal name, oldest first, for policies that asked for history.
     pub history: BTreeMap<String, Vec<(Time, f64)>>,
+    /// The last decision.
     pub last: Option<Decision>,
 }
 
@@ -257,6 +358,7 @@ impl Memory {
 /// Circuit breaker of one policy digest for one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Circuit {
+    /// Failures in a row.
     pub failures: u32,
     /// Not asked again before this; then one half-open try.
     pub open_until: Option<Time>,

@@ -71,6 +71,9 @@ pub(super) fn normalise(course: &mut Course<'_>, rules: &Rules<'_>, memory: &mut
     let (min, max) = (course.job.min, course.job.max);
     let Some(behavior) = rules.behavior() else {
         let stable = behavior::stabilize_legacy(&mut memory.recommendations, desired, now);
+        // An HPA would grow here for the sake of an old recommendation while all of its metrics ask for less. The
+        // window is there to hold a shrink, so it holds.
+        let stable = stable.min(from.max(desired));
         course.limit(Limiter::ScaleDownStabilized, stable, None, "recent proposals were for more workers");
         let (size, by) = behavior::limit_legacy(from, course.size, min, max);
         if let Some(by) = by {

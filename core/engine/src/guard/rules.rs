@@ -8,7 +8,7 @@ use crate::job::{Behavior, JobSpec, ScalingRules, SelectPolicy};
 
 /// How long a module's proposals to grow must agree where the user gave no `behavior`: each growth restarts training,
 /// so one batched jump a minute rather than many small ones.
-pub const MODULE_UP_WINDOW: Duration = Duration::from_secs(60);
+const MODULE_UP_WINDOW: Duration = Duration::from_secs(60);
 
 /// The limits of a job.
 #[derive(Clone, Debug, PartialEq)]

@@ -227,8 +227,7 @@ pub fn fallible(evaluate: impl Fn(&ScalingInput) -> Result<ScalingDecision, Call
 }
 
 pub fn decision(target: Option<u32>) -> ScalingDecision {
-    let reason =
-        Reason { code: "Test".into(), message: "because".into(), signal: None, value: None, target: None };
+    let reason = Reason { code: "Test".into(), message: "because".into(), signal: None, value: None, target: None };
     ScalingDecision { target, reasons: vec![reason], next_look_seconds: None, state: None }
 }
 

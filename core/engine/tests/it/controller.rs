@@ -143,10 +143,8 @@ fn a_missing_request_names_the_field_to_set() {
 #[test]
 fn a_metric_that_nothing_serves_is_an_invalid_source() {
     let mut spec = job(1, 2, 5);
-    spec.scaling = Some(scaling(
-        vec![metric(MetricKind::Resource, "ephemeral-storage", MetricTarget::AverageValue(1.0))],
-        false,
-    ));
+    spec.scaling =
+        Some(scaling(vec![metric(MetricKind::Resource, "ephemeral-storage", MetricTarget::AverageValue(1.0))], false));
     let mut look = Look::new(spec, 2, vec![], &[]);
     let d = look.decide(&native(|_| None));
     let all = conditions::scaling(&look.job, &d, NOW);

@@ -1,1 +1,461 @@
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 
+use eto_engine::contract::{Capacity, Direction, MetricKind, MetricTarget, ScalingDecision, SignalWant};
+use eto_engine::decision::{Decision, Limiter};
+use eto_engine::guard::{self, sizes};
+use eto_engine::job::{FailurePolicy, LegalSizes, Mode};
+use eto_engine::policy::{CallFailure, FailureKind};
+use eto_engine::state::{ConditionKind, ConditionReason, ResizeRecord};
+use eto_engine::{conditions, plan};
+use proptest::prelude::*;
+
+use crate::common::*;
+
+fn by(d: &Decision) -> Vec<Limiter> {
+    d.limits.iter().map(|l| l.by).collect()
+}
+
+/// A job of 4 (2 to 8) whose module's proposals have agreed for long.
+fn look(replicas: u32, want: Option<SignalWant>, values: &[f64]) -> Look {
+    let mut spec = job(2, replicas, 8);
+    spec.scaling = Some(scaling(vec![], true));
+    let mut look = Look::new(spec, replicas, want.into_iter().collect(), values);
+    look.memory.recommendations = vec![(ago(3600), replicas)];
+    look
+}
+
+fn want(direction: Direction) -> SignalWant {
+    SignalWant {
+        name: "cpu-utilisation".into(),
+        query: None,
+        window_seconds: 60,
+        history_seconds: 0,
+        required: true,
+        direction,
+        low: 0.0,
+        high: 1.0,
+    }
+}
+
+#[test]
+fn a_module_jumps_when_its_proposals_agree_for_a_minute() {
+    let mut look = look(2, None, &[]);
+    let grow = native(|_| Some(8));
+    look.memory.recommendations.clear();
+    assert_eq!((look.decide(&grow).target, look.memory.recommendations.len()), (2, 2));
+    assert_eq!(by(&look.at(NOW.plus(secs(45))).decide(&grow)), [Limiter::ScaleUpStabilized]);
+    assert_eq!(look.at(NOW.plus(secs(75))).decide(&grow).target, 8, "in one jump");
+}
+
+#[test]
+fn an_answer_is_rounded_to_a_legal_size() {
+    for (legal, from, to, want) in [
+        (LegalSizes::MultipleOf(2), 2, 7, 6),
+        (LegalSizes::MultipleOf(4), 8, 5, 8),
+        (LegalSizes::List(vec![2, 4, 8]), 4, 7, 4),
+        (LegalSizes::List(vec![2, 4, 8]), 8, 3, 4),
+    ] {
+        let mut look = look(from, None, &[]);
+        look.job.legal = legal;
+        let d = look.decide(&native(move |_| Some(to)));
+        assert_eq!((d.target, by(&d)), (want, vec![Limiter::LegalSize]), "{from} -> {to}");
+    }
+}
+
+#[test]
+fn a_shrink_needs_the_worst_case_and_a_growth_the_best() {
+    // Two of four workers have a sample: 0.1 cores of 1. Missing ones may be at 100 %.
+    let mut shrink = look(4, Some(want(Direction::MoreMeansGrow)), &[0.1, 0.1]);
+    let mean = || {
+        native(|i| {
+            let s = &i.signals[0];
+            let sum: f64 = s.values.iter().sum();
+            let n: f64 = s.sampled_ms.iter().map(|t| f64::from(u8::from(*t > 0))).sum();
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            Some((sum / n / 0.5 * f64::from(i.sizes.target)).ceil() as u32)
+        })
+    };
+    let d = shrink.decide(&mean());
+    assert_eq!((d.proposed, d.target, by(&d)), (Some(1), 4, vec![Limiter::SignalQuality]));
+    assert_eq!(d.fuel, 20, "it was asked twice");
+    // High samples, missing ones may be at 0: (0.9 + 0.9) / 4 is below the target.
+    let mut grow = look(4, Some(want(Direction::MoreMeansGrow)), &[0.9, 0.9]);
+    let d = grow.decide(&mean());
+    assert_eq!((d.proposed, d.target, by(&d)), (Some(8), 4, vec![Limiter::SignalQuality]));
+    // Three of four at 100 %: even the best case asks for 6.
+    let mut grow = look(4, Some(want(Direction::MoreMeansGrow)), &[1.0, 1.0, 1.0]);
+    assert_eq!(grow.decide(&mean()).target, 6);
+}
+
+#[test]
+fn a_signal_that_says_neither_holds_when_it_is_not_ok() {
+    for (direction, required, target, limits) in [
+        (Direction::None, true, 4, vec![Limiter::SignalHold]),
+        (Direction::None, false, 2, vec![]),
+        (Direction::MoreMeansGrow, false, 2, vec![]),
+    ] {
+        let mut look = look(4, Some(SignalWant { required, ..want(direction) }), &[0.1]);
+        let d = look.decide(&native(|_| Some(2)));
+        assert_eq!((d.target, by(&d)), (target, limits), "{direction:?} {required}");
+    }
+}
+
+#[test]
+fn no_shrink_before_a_source_has_been_back_for_a_window() {
+    let mut look = look(4, Some(want(Direction::MoreMeansGrow)), &[0.1; 4]);
+    let shrink = native(|_| Some(2));
+    for (healthy_since, target) in [(None, 4), (Some(ago(30)), 4), (Some(ago(60)), 2)] {
+        look.signals.signals.values_mut().for_each(|d| d.healthy_since = healthy_since);
+        let d = look.decide(&shrink);
+        assert_eq!(d.target, target, "{healthy_since:?}");
+        assert_eq!(by(&d).contains(&Limiter::SourceRecovering), target == 4);
+    }
+    look.signals.signals.values_mut().for_each(|d| d.healthy_since = None);
+    look.memory.recommendations = vec![(ago(3600), 4)];
+    assert_eq!(look.decide(&native(|_| Some(6))).target, 6, "growing is not held");
+}
+
+#[test]
+fn no_shrink_while_the_memory_is_younger_than_the_window() {
+    let mut look = look(4, None, &[]);
+    look.memory.since = ago(200);
+    let d = look.decide(&native(|_| Some(2)));
+    assert_eq!((d.target, by(&d)), (4, vec![Limiter::StateRecovering]));
+    assert_eq!(d.limits[0].until, Some(ago(200).plus(secs(300))));
+    look.memory.since = ago(300);
+    assert_eq!(look.decide(&native(|_| Some(2))).target, 2);
+}
+
+#[test]
+fn one_resize_at_a_time_and_a_pause_as_long_as_it_took() {
+    let mut look = look(4, None, &[]);
+    let record = |done| ResizeRecord { from: 2, to: 4, decided: ago(100), done, refused: false, refusals: 0 };
+    look.state.last_resize = Some(record(None));
+    assert_eq!(by(&look.decide(&native(|_| Some(8)))), [Limiter::ResizeInFlight]);
+    // It took 60 s and was done 40 s ago.
+    look.state.last_resize = Some(record(Some(ago(40))));
+    let d = look.decide(&native(|_| Some(8)));
+    assert_eq!((d.target, by(&d), d.limits[0].until), (4, vec![Limiter::CoolDown], Some(NOW.plus(secs(20)))));
+    assert_eq!(look.at(NOW.plus(secs(20))).decide(&native(|_| Some(8))).target, 8);
+    look.state.last_resize = None;
+    look.state.round.as_mut().unwrap().running_since = None;
+    assert_eq!(by(&look.decide(&native(|_| Some(8)))), [Limiter::ResizeInFlight], "the round does not run");
+}
+
+#[test]
+fn a_growth_that_was_taken_back_is_not_tried_at_once() {
+    let mut look = look(4, None, &[]);
+    let record =
+        |refusals| ResizeRecord { from: 8, to: 4, decided: ago(400), done: Some(ago(400)), refused: true, refusals };
+    look.state.last_resize = Some(record(2));
+    assert_eq!(by(&look.decide(&native(|_| Some(8)))), [Limiter::GrowthRefused], "the second time: 10 minutes");
+    look.memory.recommendations = vec![(ago(3600), 4)];
+    assert_eq!(look.decide(&native(|_| Some(2))).target, 2, "shrinking is not held");
+    look.memory.recommendations = vec![(ago(3600), 4)];
+    look.state.last_resize = Some(record(1));
+    assert_eq!(look.decide(&native(|_| Some(8))).target, 8);
+    assert!(look.view().input.resize.last_refused, "the policy is told");
+}
+
+#[test]
+fn recommend_shows_and_does_not_act() {
+    let mut look = look(4, None, &[]);
+    look.job.scaling.as_mut().unwrap().mode = Mode::Recommend;
+    let d = look.decide(&native(|_| Some(8)));
+    assert_eq!((d.target, d.apply, by(&d)), (8, false, vec![Limiter::RecommendOnly]));
+    assert!(!plan::apply(&look.job, &mut look.state, &mut look.memory, &d, NOW));
+    assert_eq!(look.state.target, 4);
+}
+
+#[test]
+fn a_late_answer_is_dropped() {
+    let mut look = look(4, None, &[]);
+    let d = look.decide(&native(|_| Some(8)));
+    assert!(guard::accept(&d, &look.job, &look.memory));
+    let mut other = look.job.clone();
+    other.uid = "uid-2".into();
+    assert!(!guard::accept(&d, &other, &look.memory), "another job of that name");
+    other = look.job.clone();
+    other.generation += 1;
+    assert!(!guard::accept(&d, &other, &look.memory), "another spec");
+    let later = look.decide(&native(|_| None));
+    assert!(!guard::accept(&d, &look.job, &look.memory), "a later decision was made");
+    assert!(guard::accept(&later, &look.job, &look.memory));
+    assert!(!plan::apply(&look.job, &mut look.state, &mut look.memory, &d, NOW));
+}
+
+#[test]
+fn three_failures_open_the_circuit_of_this_digest_alone() {
+    let mut look = look(4, None, &[]);
+    let calls = Rc::new(Cell::new(0));
+    let count = Rc::clone(&calls);
+    let bad = fallible(move |_| {
+        count.set(count.get() + 1);
+        Err(trap())
+    });
+    for n in 1..=3 {
+        let d = look.decide(&bad);
+        assert_eq!((d.target, d.failure.unwrap().in_a_row), (4, n));
+    }
+    let d = look.decide(&bad);
+    assert_eq!((calls.get(), by(&d)), (3, vec![Limiter::CircuitOpen]));
+    let healthy = conditions::scaling(&look.job, &d, NOW).into_iter().find(|c| c.kind == ConditionKind::PolicyHealthy);
+    assert_eq!(healthy.unwrap().reason, ConditionReason::CircuitOpen);
+    // Half open after a minute, then closed for two.
+    look.at(NOW.plus(secs(60))).decide(&bad);
+    look.at(NOW.plus(secs(179))).decide(&bad);
+    assert_eq!(calls.get(), 4);
+    // Another version is asked at once; its answer does not close the old circuit.
+    let mut good = native(|_| Some(8));
+    good.id.digest = "sha256:2".into();
+    assert_eq!(look.decide(&good).target, 8);
+    look.decide(&bad);
+    assert_eq!(calls.get(), 4);
+    // A half-open try that works closes it.
+    good.id.digest = "sha256:1".into();
+    assert_eq!(look.at(NOW.plus(secs(180))).decide(&good).target, 8);
+    assert!(look.memory.circuits.is_empty());
+}
+
+#[test]
+fn what_the_owner_has_to_mend_is_not_a_fault_of_the_policy() {
+    for kind in [FailureKind::UnusableInput, FailureKind::InvalidConfig] {
+        let mut look = look(4, None, &[]);
+        let bad = fallible(move |_| Err(CallFailure { kind, message: "set x".into() }));
+        for _ in 0..5 {
+            assert_eq!(look.decide(&bad).limits, []);
+        }
+        assert!(look.memory.circuits.is_empty());
+    }
+}
+
+#[test]
+fn a_missing_module_holds_and_is_named() {
+    let mut look = look(4, None, &[]);
+    let missing = CallFailure { kind: FailureKind::Missing, message: "no module \"mine\"".into() };
+    let view = look.view();
+    let d = guard::decide(&look.job, &look.state, &mut look.memory, &view, Err(missing), None, NOW);
+    assert_eq!((d.target, d.answered), (4, false));
+    let all = conditions::scaling(&look.job, &d, NOW);
+    let reason = |kind| all.iter().find(|c| c.kind == kind).map(|c| (c.status, c.reason)).unwrap();
+    assert_eq!(reason(ConditionKind::PolicyHealthy), (false, ConditionReason::PolicyMissing));
+    assert_eq!(reason(ConditionKind::ScalingActive), (false, ConditionReason::PolicyMissing));
+}
+
+#[test]
+fn the_built_in_policy_stands_in_where_the_job_wants_it() {
+    let mut look = look(4, None, &[]);
+    let s = look.job.scaling.as_mut().unwrap();
+    s.on_failure = FailurePolicy::BuiltIn;
+    s.metrics = vec![cpu(50)];
+    s.config = r#"{"own":1}"#.into();
+    let values: Vec<(String, f64)> = look.pods.iter().map(|p| (p.name.clone(), 1.0)).collect();
+    let values: Vec<(&str, f64)> = values.iter().map(|(n, v)| (n.as_str(), *v)).collect();
+    look.signals = signals(&look.job, &[], &values);
+    let bad = fallible(|_| Err(trap()));
+    let hpa = native(|i| (i.config == "{}").then_some(8));
+    let view = look.view();
+    let d = guard::decide(&look.job, &look.state, &mut look.memory, &view, Ok(&bad), Some(&hpa), NOW);
+    assert_eq!((d.target, d.answered, d.failure.is_some()), (8, true, true));
+    let all = conditions::scaling(&look.job, &d, NOW);
+    let status = |kind| all.iter().find(|c| c.kind == kind).unwrap().status;
+    assert!(status(ConditionKind::ScalingActive) && !status(ConditionKind::PolicyHealthy));
+}
+
+#[test]
+fn a_policy_gets_its_own_state_back_in_its_own_layout() {
+    let mut look = look(4, None, &[]);
+    let seen = Rc::new(RefCell::new(vec![]));
+    let log = Rc::clone(&seen);
+    let mut policy = fallible(move |i| {
+        log.borrow_mut().push(i.state.clone().map(|s| (s.version, s.bytes)));
+        Ok(ScalingDecision { state: Some(vec![7]), ..decision(None) })
+    });
+    look.decide(&policy);
+    look.decide(&policy);
+    policy.state_version = 2;
+    look.decide(&policy);
+    policy.state_version = 0;
+    look.decide(&policy);
+    policy.id.name = "another".into();
+    policy.state_version = 2;
+    look.decide(&policy);
+    let want = [None, Some((1, vec![7])), Some((2, vec![7, 1])), None, None];
+    assert_eq!(*seen.borrow(), want);
+}
+
+#[test]
+fn by_hand_nobody_is_asked_and_a_refused_growth_is_tried_again_when_there_is_room() {
+    let panic = fallible(|_| panic!("nobody is asked"));
+    for mode in [None, Some(Mode::Off)] {
+        let mut look = look(4, None, &[]);
+        match mode {
+            None => look.job.scaling = None,
+            Some(mode) => look.job.scaling.as_mut().unwrap().mode = mode,
+        }
+        assert_eq!(look.decide(&panic).target, 4);
+        // 4 were wanted, 3 could start.
+        look.state.target = 3;
+        look.state.round.as_mut().unwrap().size = 3;
+        let done = Some(ago(100));
+        let record = ResizeRecord { from: 4, to: 3, decided: ago(100), done, refused: true, refusals: 1 };
+        look.state.last_resize = Some(record);
+        assert_eq!(by(&look.decide(&panic)), [Limiter::GrowthRefused]);
+        look.at(NOW.plus(secs(300)));
+        look.capacity = Capacity { fits: 0, pending: 0 };
+        assert_eq!(look.decide(&panic).target, 3);
+        look.capacity = Capacity { fits: 1, pending: 0 };
+        assert_eq!(look.decide(&panic).target, 4);
+        // A target above spec.replicas (rebuilt from live pods) is not taken back.
+        look.state.target = 6;
+        assert_eq!(look.decide(&panic).target, 6);
+    }
+}
+
+#[test]
+fn the_looks_at_a_job_follow_its_limits() {
+    let mut look = look(4, None, &[]);
+    let d = look.decide(&fallible(|_| Ok(ScalingDecision { next_look_seconds: Some(5), ..decision(None) })));
+    assert_eq!(d.next_look, Some(NOW.plus(secs(5))));
+}
+
+/// Utilisation targets with samples of which some are missing, old or broken.
+#[derive(Clone, Debug)]
+enum Level {
+    Good(f64),
+    Missing,
+    Old(f64),
+    Broken(f64),
+}
+
+fn level() -> impl Strategy<Value = Level> {
+    prop_oneof![
+        5 => (0.0..2.0f64).prop_map(Level::Good),
+        1 => Just(Level::Missing),
+        1 => (0.0..2.0f64).prop_map(Level::Old),
+        1 => prop_oneof![Just(f64::NAN), Just(f64::INFINITY), Just(-1.0)].prop_map(Level::Broken),
+    ]
+}
+
+fn measured(levels: &[Level], target: u32) -> Look {
+    let size = u32::try_from(levels.len()).unwrap();
+    let mut spec = job(1, size, 20);
+    spec.scaling = Some(scaling(vec![cpu(target)], false));
+    let mut look = Look::new(spec, size, vec![], &[]);
+    look.memory.recommendations = vec![(ago(3600), size)];
+    let data = look.signals.signals.values_mut().next().unwrap();
+    let samples = data.per_pod.get_mut("team-a").unwrap();
+    for (pod, level) in look.pods.iter().zip(levels) {
+        let (value, at) = match level {
+            Level::Good(v) | Level::Broken(v) => (*v, NOW),
+            Level::Old(v) => (*v, ago(1000)),
+            Level::Missing => continue,
+        };
+        samples.insert(pod.name.clone(), eto_engine::signals::Sample { value, at });
+    }
+    look
+}
+
+proptest! {
+    #[test]
+    fn never_outside_the_bounds_or_at_an_illegal_size(
+        (min, more, most) in (1u32..5, 0u32..5, 0u32..5),
+        target in 0u32..30,
+        answer in prop_oneof![Just(None), (0u32..200_000).prop_map(Some)],
+        legal in prop_oneof![
+            Just(LegalSizes::Any),
+            (0u32..5).prop_map(LegalSizes::MultipleOf),
+            Just(LegalSizes::List(vec![2, 3, 5, 8])),
+        ],
+        module in any::<bool>(),
+    ) {
+        let mut spec = job(min, min + more, min + more + most);
+        spec.legal = legal;
+        spec.scaling = Some(scaling(vec![], module));
+        let mut look = Look::new(spec, min + more, vec![], &[]);
+        look.state.target = target;
+        look.memory.recommendations = vec![(ago(3600), target)];
+        let d = look.decide(&native(move |_| answer));
+        prop_assert!((look.job.min..=look.job.max).contains(&d.target));
+        let legal = sizes::legal(&look.job);
+        prop_assert!(legal.is_empty() || legal.contains(&d.target), "{} of {:?}", d.target, legal);
+        plan::apply(&look.job, &mut look.state, &mut look.memory, &d, NOW);
+        prop_assert!(target == 0 || (look.job.min..=look.job.max).contains(&look.state.target));
+    }
+
+    /// Whatever the samples that are missing would have been, they would not have asked for more than what a shrink
+    /// leaves, nor for less than what a growth reaches.
+    #[test]
+    fn absent_is_not_zero(
+        levels in proptest::collection::vec(level(), 1..12),
+        target in 20u32..120,
+        truth in proptest::collection::vec(0.0..1.0f64, 12),
+    ) {
+        let mut look = measured(&levels, target);
+        let from = look.state.target;
+        let d = look.decide(&ratio_policy());
+        if levels.iter().all(|l| !matches!(l, Level::Good(_))) {
+            prop_assert_eq!(d.target, from, "nothing is known");
+        }
+        let most = f64::from(target.max(100)) / 100.0;
+        let completed: Vec<Level> = levels.iter().zip(&truth).map(|(l, t)| match l {
+            Level::Good(v) => Level::Good(*v),
+            _ => Level::Good(t * most),
+        }).collect();
+        let mut full = measured(&completed, target);
+        let sure = full.decide(&ratio_policy()).proposed.unwrap_or(from);
+        if d.target < from {
+            prop_assert!(sure <= d.target.max(1), "shrunk to {} of {from}, the truth asks for {sure}", d.target);
+        }
+        if d.target > from {
+            prop_assert!(sure >= d.target, "grown to {} of {from}, the truth asks for {sure}", d.target);
+        }
+    }
+
+    #[test]
+    fn never_against_the_direction_of_all_signals(
+        cpu_level in 0.0..2.0f64,
+        queue in 0.0..2.0f64,
+        size in 1u32..10,
+        before in proptest::collection::vec((0u64..600, 1u32..20), 0..5),
+    ) {
+        let mut spec = job(1, size, 20);
+        let mut queue_metric = metric(MetricKind::Pods, "queue", MetricTarget::AverageValue(1.0));
+        queue_metric.name = "queue".into();
+        spec.scaling = Some(scaling(vec![cpu(100), queue_metric], false));
+        let mut look = Look::new(spec, size, vec![], &[]);
+        look.memory.recommendations = before.iter().map(|(age, n)| (ago(*age), *n)).collect();
+        let pods: Vec<String> = look.pods.iter().map(|p| p.name.clone()).collect();
+        for (id, data) in &mut look.signals.signals {
+            let value = if id.query.is_some() { queue } else { cpu_level };
+            let sample = eto_engine::signals::Sample { value, at: NOW };
+            data.per_pod.insert("team-a".into(), pods.iter().map(|p| (p.clone(), sample)).collect());
+        }
+        let d = look.decide(&ratio_policy());
+        if cpu_level > 1.11 && queue > 1.11 {
+            prop_assert!(d.target >= size, "all ask for more, {size} became {}", d.target);
+        }
+        if cpu_level < 0.89 && queue < 0.89 {
+            prop_assert!(d.target <= size, "all ask for less, {size} became {}", d.target);
+        }
+    }
+
+    /// An operator that restarts without its memory, or without the job's status, does no harm.
+    #[test]
+    fn a_restart_in_the_middle_shrinks_nothing(
+        levels in proptest::collection::vec(level(), 1..10),
+        lose_status in any::<bool>(),
+    ) {
+        let mut look = measured(&levels, 80);
+        let from = look.state.target;
+        look.memory = eto_engine::state::Memory::new(NOW);
+        if lose_status {
+            look.job.replicas = 1;
+            look.state = plan::recover(&look.job, &look.pods, NOW);
+            prop_assert_eq!(look.state.target, from);
+        }
+        let d = look.decide(&ratio_policy());
+        prop_assert!(d.target >= from);
+    }
+}

@@ -1,1 +1,212 @@
+use eto_engine::contract::{Direction, MetricKind, MetricTarget, NONE, Quality, SignalShape, SignalWant, WorkerPhase};
+use eto_engine::signals::Sample;
+use eto_engine::view::remember;
+use proptest::prelude::*;
 
+use crate::common::*;
+
+fn cpu_job(size: u32, values: &[f64]) -> Look {
+    let mut spec = job(1, size, 10);
+    spec.scaling = Some(scaling(vec![cpu(50)], false));
+    Look::new(spec, size, vec![], values)
+}
+
+fn set(look: &mut Look, at: usize, value: f64, age_s: u64) {
+    let name = look.pods[at].name.clone();
+    let sample = Sample { value, at: look.now.minus(secs(age_s)) };
+    let data = look.signals.signals.values_mut().next().unwrap();
+    data.per_pod.get_mut("team-a").unwrap().insert(name, sample);
+}
+
+fn quality(look: &Look) -> (Quality, f64) {
+    let view = look.view();
+    (view.input.signals[0].quality, view.input.signals[0].coverage)
+}
+
+#[test]
+fn columns_are_in_the_order_of_the_index() {
+    let mut look = cpu_job(3, &[0.1, 0.2, 0.3]);
+    look.pods.reverse();
+    look.pods[0].node = look.pods[2].node.clone();
+    look.pods[1].node = None;
+    let view = look.view();
+    let (w, s) = (&view.input.workers, &view.input.signals[0]);
+    assert_eq!(w.index, [0, 1, 2]);
+    assert_eq!(w.node, [0, NONE, 0]);
+    assert_eq!(s.values, [0.1, 0.2, 0.3]);
+    assert_eq!(s.requests, [1.0; 3]);
+    assert_eq!(s.sampled_ms, [NOW.0; 3]);
+    assert_eq!((s.shape, s.window_ms), (SignalShape::PerWorker, 60_000));
+    assert_eq!(view.seen[0].mean, Some((0.1 + 0.2 + 0.3) / 3.0));
+    assert_eq!(view.input.metrics[0].signal, 0);
+}
+
+#[test]
+fn every_quality_has_its_cause() {
+    assert_eq!(quality(&cpu_job(2, &[0.5, 0.5])), (Quality::Ok, 1.0));
+    assert_eq!(quality(&cpu_job(2, &[0.5])), (Quality::Partial, 0.5));
+    assert_eq!(quality(&cpu_job(2, &[])), (Quality::Absent, 0.0));
+    let mut look = cpu_job(2, &[]);
+    set(&mut look, 0, 0.5, 121);
+    assert_eq!(quality(&look), (Quality::Stale, 0.0));
+    set(&mut look, 0, 0.5, 120);
+    assert_eq!(quality(&look), (Quality::Partial, 0.5));
+    for broken in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY, -0.1] {
+        let mut look = cpu_job(1, &[broken]);
+        assert_eq!(quality(&look), (Quality::Invalid, 0.0), "{broken}");
+        assert_eq!(look.view().input.signals[0].sampled_ms, [0], "it is not shown");
+        look.state.round = None;
+        assert_eq!(quality(&look), (Quality::Invalid, 0.0));
+    }
+}
+
+#[test]
+fn blanks_of_gpu_exporters_are_invalid() {
+    let mut spec = job(1, 1, 10);
+    spec.scaling =
+        Some(scaling(vec![metric(MetricKind::Resource, "nvidia.com/gpu", MetricTarget::AverageValue(0.5))], false));
+    for (value, want) in
+        [(0.5, Quality::Ok), (8.0, Quality::Ok), (21_474_836.48, Quality::Invalid), (9.2e16, Quality::Invalid)]
+    {
+        let look = Look::new(spec.clone(), 1, vec![], &[value]);
+        assert_eq!(quality(&look).0, want, "{value}");
+    }
+}
+
+#[test]
+fn a_window_that_reaches_back_before_the_round_warms() {
+    let mut look = cpu_job(2, &[0.0, 0.0]);
+    let mut running_since = |t| {
+        look.state.round.as_mut().unwrap().running_since = t;
+        let view = look.view();
+        (view.input.signals[0].quality, view.gauges[0].suspect.clone())
+    };
+    assert_eq!(running_since(Some(ago(60))), (Quality::Ok, vec![false, false]));
+    assert_eq!(running_since(Some(ago(59))), (Quality::Warming, vec![true, true]));
+    assert_eq!(running_since(None), (Quality::Warming, vec![true, true]));
+    // One pod that started late.
+    let mut look = cpu_job(2, &[0.0, 0.0]);
+    look.pods[1].started = Some(ago(10));
+    assert_eq!(look.view().gauges[0].suspect, [false, true]);
+}
+
+#[test]
+fn what_is_not_at_work_needs_no_sample() {
+    let mut look = cpu_job(4, &[0.5]);
+    look.pods[1].phase = WorkerPhase::Pending;
+    look.pods[2].phase = WorkerPhase::Failed;
+    look.pods[3].deleting = Some(NOW);
+    assert_eq!(quality(&look), (Quality::Ok, 1.0));
+    let sizes = look.view().input.sizes;
+    assert_eq!((sizes.current, sizes.ready), (3, 1));
+}
+
+#[test]
+fn samples_of_strangers_do_not_count() {
+    let mut look = cpu_job(2, &[0.5, 0.5]);
+    let data = look.signals.signals.values_mut().next().unwrap();
+    let samples = data.per_pod.get_mut("team-a").unwrap();
+    samples.insert("another-job-worker-0".into(), Sample { value: 9.0, at: NOW });
+    // A sample from before the pod was made is of a pod that had its name before.
+    look.pods[1].created = NOW.plus(secs(1));
+    let view = look.view();
+    assert_eq!(view.input.signals[0].values, [0.5, 0.0]);
+    assert_eq!(view.input.signals[0].quality, Quality::Partial);
+}
+
+#[test]
+fn a_result_without_pods_is_of_the_job() {
+    let want = SignalWant {
+        name: "tokens".into(),
+        query: Some("sum(tokens)".into()),
+        window_seconds: 0,
+        history_seconds: 0,
+        required: true,
+        direction: Direction::None,
+        low: 0.0,
+        high: 1e9,
+    };
+    let mut spec = job(1, 2, 10);
+    spec.scaling = Some(scaling(vec![], true));
+    let mut look = Look::new(spec, 2, vec![want], &[]);
+    let data = look.signals.signals.values_mut().next().unwrap();
+    data.per_namespace.insert("team-a".into(), Sample { value: 123.0, at: NOW });
+    let s = &look.view().input.signals[0];
+    assert_eq!((s.shape, s.quality, s.values.as_slice()), (SignalShape::Job, Quality::Ok, &[123.0][..]));
+    look.state.round.as_mut().unwrap().running_since = Some(ago(5));
+    assert_eq!(quality(&look).0, Quality::Warming, "throughput of a restarting job is no measure");
+}
+
+#[test]
+fn a_container_metric_takes_the_request_of_its_container() {
+    let mut spec = job(1, 1, 10);
+    let mut m = metric(MetricKind::ContainerResource, "cpu", MetricTarget::Utilization(50));
+    m.container = Some("train".into());
+    spec.template.as_mut().unwrap().containers.get_mut("train").unwrap().cpu = 0.5;
+    spec.scaling = Some(scaling(vec![m], false));
+    let look = Look::new(spec, 1, vec![], &[0.25]);
+    let view = look.view();
+    assert_eq!((view.input.signals[0].requests.as_slice(), view.seen[0].mean), (&[0.5][..], Some(0.5)));
+}
+
+#[test]
+fn history_is_kept_for_whom_asks_and_bounded() {
+    let want = SignalWant {
+        name: "cpu-utilisation".into(),
+        query: None,
+        window_seconds: 60,
+        history_seconds: 600,
+        required: true,
+        direction: Direction::MoreMeansGrow,
+        low: 0.0,
+        high: 1.0,
+    };
+    let mut spec = job(1, 1, 10);
+    spec.scaling = Some(scaling(vec![], true));
+    let mut look = Look::new(spec, 1, vec![want], &[0.5]);
+    for s in 0..1000 {
+        let view = look.at(NOW.plus(secs(s))).view();
+        remember(&mut look.memory, &view);
+    }
+    let view = look.at(NOW.plus(secs(1000))).view();
+    let s = &view.input.signals[0];
+    assert!((150..=256).contains(&s.history.len()), "{} points", s.history.len());
+    assert!(s.history_ms.windows(2).all(|w| w[0] < w[1]), "oldest first");
+    assert!(s.history_ms[0] >= NOW.plus(secs(400)).0);
+    look.wants.clear();
+    let view = look.view();
+    remember(&mut look.memory, &view);
+    assert!(look.memory.history.is_empty(), "nobody asks for it any more");
+}
+
+#[test]
+fn the_seed_is_of_the_job_and_the_decision() {
+    let mut look = cpu_job(1, &[0.5]);
+    let first = look.view().input.seed;
+    assert_eq!(first, look.view().input.seed);
+    look.memory.sequence += 1;
+    assert_ne!(first, look.view().input.seed);
+}
+
+proptest! {
+    /// Whatever the source says, the view has finite values and columns of one length.
+    #[test]
+    fn any_input_makes_a_sound_view(
+        values in proptest::collection::vec(any::<f64>(), 0..6),
+        ages in proptest::collection::vec(0u64..10_000, 6),
+        size in 1u32..6,
+    ) {
+        let mut look = cpu_job(size, &values);
+        for at in 0..values.len().min(look.pods.len()) {
+            set(&mut look, at, values[at], ages[at]);
+        }
+        let view = look.view();
+        let s = &view.input.signals[0];
+        let n = view.input.workers.index.len();
+        prop_assert_eq!([s.values.len(), s.requests.len(), s.sampled_ms.len(), view.gauges[0].suspect.len()], [n; 4]);
+        prop_assert!(s.values.iter().chain(&s.requests).all(|v| v.is_finite()));
+        prop_assert!((0.0..=1.0).contains(&s.coverage));
+        prop_assert!(s.sampled_ms.iter().zip(&s.values).all(|(t, v)| *t > 0 || *v == 0.0));
+        prop_assert_eq!(s.quality == Quality::Ok, !view.gauges[0].suspect.contains(&true));
+    }
+}

@@ -54,7 +54,8 @@ fn a_metric_and_a_want_share_one_signal() {
 #[test]
 fn what_nobody_serves_is_said() {
     let mut spec = job(1, 2, 3);
-    spec.scaling = Some(scaling(vec![metric(MetricKind::ContainerResource, "cpu", MetricTarget::Utilization(5))], true));
+    spec.scaling =
+        Some(scaling(vec![metric(MetricKind::ContainerResource, "cpu", MetricTarget::Utilization(5))], true));
     let all = wanted(&spec, &[want("made-up", None)]);
     assert!(all[0].unservable.as_ref().unwrap().contains("containerResource.container"));
     assert!(all[1].unservable.as_ref().unwrap().contains("made-up"));

@@ -50,8 +50,7 @@ impl World {
     }
 
     fn plan(&self, state: &JobState) -> Plan {
-        let facts =
-            PlanFacts { refused: self.refused.as_ref(), sick_nodes: Some(&self.sick), ..PlanFacts::default() };
+        let facts = PlanFacts { refused: self.refused.as_ref(), sick_nodes: Some(&self.sick), ..PlanFacts::default() };
         plan(&self.job, state, &self.pods, &facts, self.now)
     }
 
@@ -328,11 +327,8 @@ impl World {
 }
 
 fn any_job() -> impl Strategy<Value = JobSpec> {
-    let restart = prop_oneof![
-        Just(RestartPolicy::OnFailure),
-        Just(RestartPolicy::Never),
-        Just(RestartPolicy::ExitCode),
-    ];
+    let restart =
+        prop_oneof![Just(RestartPolicy::OnFailure), Just(RestartPolicy::Never), Just(RestartPolicy::ExitCode),];
     (1u32..4, 0u32..4, 0u32..5, restart, 0u32..8).prop_map(|(min, more, most, restart, limit)| {
         let mut spec = job(min, min + more, min + more + most);
         (spec.restart, spec.backoff_limit) = (restart, limit);
