@@ -4,8 +4,7 @@
 //! the live pods.
 //!
 //! **Size.** The budget is 32 KiB for a job of up to 100 workers, of which the policy's own state is at most 4 KiB
-//! encoded (more is kept in memory only). What grows with the job is `victims` (only while they go) and
-//! `restartsSeen` (only workers that have restarted, 50 bytes each). Lists and texts of a decision are cut to
+//! encoded (more is kept in memory only). What grows with the job is `victims`, and only while they go. Lists and texts of a decision are cut to
 //! 16 limits, 16 reasons, 32 signals and 256 characters. The API server's own limit is about 1.5 MiB.
 //!
 //! Times are RFC 3339 with milliseconds, UTC. Closed sets (phases, causes, reasons) are text, so that an older
@@ -62,17 +61,17 @@ pub struct ElasticJobStatus {
     /// The present round of members.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub round: Option<RoundStatus>,
+    /// Generation of the last round there was; 0 = none yet.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub last_generation: i64,
     /// Workers about to be given up; named here before they are touched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<VictimStatus>,
     /// Failures charged to `backoffLimit`.
     pub failures: i64,
-    /// Container restarts that have been charged, by pod UID.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub restarts_seen: BTreeMap<String, i64>,
     /// Losses that were nobody's fault; never charged.
     pub disruptions: i64,
-    /// Rounds in a row that did not reach their minimum.
+    /// Rounds in a row that ended before they had run for a while.
     #[serde(skip_serializing_if = "is_zero")]
     pub start_attempts: i64,
     /// No new round before this.
@@ -81,7 +80,7 @@ pub struct ElasticJobStatus {
     /// The last resize, in flight or done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_resize: Option<ResizeStatus>,
-    /// When the first round ran.
+    /// When the first round was decided; again after a suspension.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
     /// When the job ended.
@@ -129,6 +128,15 @@ status! {
         pub running_since: Option<String>,
         /// Why it began.
         pub cause: String,
+        /// When all of its pods were seen to exist; absent = not yet.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub complete: Option<String>,
+        /// Indexes below the highest member that are not in the round.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub gaps: Vec<i64>,
+        /// Restarts in place that were charged in this round.
+        #[serde(skip_serializing_if = "is_zero")]
+        pub restarts_charged: i64,
     }
 
     /// A worker about to be given up.
@@ -150,6 +158,9 @@ status! {
         /// The cluster had no room for it and it was taken back.
         #[serde(skip_serializing_if = "is_false")]
         pub refused: bool,
+        /// Refused growths in a row.
+        #[serde(skip_serializing_if = "is_zero")]
+        pub refusals: i64,
     }
 
     /// As in `metav1.Condition`.
@@ -207,6 +218,11 @@ status! {
         pub reasons: Vec<ReasonStatus>,
         /// Fuel burnt by the calls.
         pub fuel: i64,
+        /// Whether the target was to be carried out (mode Recommend: false).
+        pub apply: bool,
+        /// What the job's owner has to mend before it can be scaled.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub mend: Option<String>,
         /// Why there was no answer.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub failure: Option<FailureStatus>,

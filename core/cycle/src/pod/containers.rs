@@ -22,14 +22,16 @@ pub(super) fn dress(spec: &mut PodSpec, env: &[(String, String)]) -> Vec<String>
 fn set_env(container: &mut Container, env: &[(String, String)], overridden: &mut Vec<String>) {
     let of =
         |name: &str, value: &str| EnvVar { name: name.to_string(), value: Some(value.to_string()), value_from: None };
+    // Logs of a training program should be there when it dies, not in a buffer; but that is only a default.
+    const UNBUFFERED: &str = "PYTHONUNBUFFERED";
     let own = container.env.take().unwrap_or_default();
-    let mut all: Vec<EnvVar> = env.iter().map(|(name, value)| of(name, value)).collect();
-    // Logs of a training program should be there when it dies, not in a buffer.
-    if !own.iter().any(|e| e.name == "PYTHONUNBUFFERED") {
-        all.push(of("PYTHONUNBUFFERED", "1"));
+    let ours = || env.iter().filter(|(name, _)| name != UNBUFFERED);
+    let mut all: Vec<EnvVar> = ours().map(|(name, value)| of(name, value)).collect();
+    if !own.iter().any(|e| e.name == UNBUFFERED) {
+        all.push(of(UNBUFFERED, "1"));
     }
     for e in own {
-        if env.iter().any(|(name, _)| *name == e.name) {
+        if ours().any(|(name, _)| *name == e.name) {
             overridden.push(e.name);
         } else {
             all.push(e);

@@ -1,0 +1,89 @@
+//! `eto`: run ElasticJobs on this machine, and check, describe and ask policies.
+//!
+//! What is asked for goes to stdout, and nothing else; what is told about it goes to stderr. Named `kubectl-eto` on the
+//! `PATH` it is the plugin `kubectl eto`.
+
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: the command line reads files")]
+
+mod args;
+mod failure;
+mod output;
+mod policy;
+
+use std::io::{self, Write};
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, FromArgMatches};
+
+use args::{Cli, Command, PolicyCommand};
+use failure::Failure;
+
+fn main() -> ExitCode {
+    let name = name();
+    let command = Cli::command().name(name).bin_name(name);
+    let matches = command.get_matches();
+    let cli = match Cli::from_arg_matches(&matches) {
+        Ok(cli) => cli,
+        Err(error) => error.exit(),
+    };
+    start_log(cli.verbose);
+    match run(cli, name) {
+        Ok(()) => ExitCode::SUCCESS,
+        // The reader went away (`eto ... | head`): not an error of ours.
+        Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{name}: {failure}");
+            failure.exit_code()
+        }
+    }
+}
+
+/// `kubectl eto` when kubectl calls it.
+fn name() -> &'static str {
+    let program = std::env::args_os().next();
+    let plugin = program.as_deref().and_then(|p| Path::new(p).file_stem()).is_some_and(|stem| stem == "kubectl-eto");
+    if plugin { "kubectl eto" } else { "eto" }
+}
+
+fn start_log(verbose: u8) {
+    let level = match verbose {
+        0 => tracing::Level::WARN,
+        1 => tracing::Level::INFO,
+        _ => tracing::Level::DEBUG,
+    };
+    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).without_time().with_target(false).init();
+}
+
+fn run(cli: Cli, name: &str) -> Result<(), Failure> {
+    match cli.command {
+        Command::Policy(command) => match command {
+            PolicyCommand::Check { module } => policy::check(&module, cli.output),
+            PolicyCommand::Describe { module } => policy::describe(&module, cli.output),
+            PolicyCommand::Eval { module, input, schema } => {
+                if schema {
+                    policy::schema(&module, cli.output)
+                } else {
+                    policy::eval(&module, &input, cli.output)
+                }
+            }
+        },
+        Command::Crd => crd(cli.output),
+        Command::Completions { shell } => {
+            let mut command = Cli::command().name("eto").bin_name("eto");
+            let mut script = Vec::new();
+            clap_complete::generate(shell, &mut command, name.replace(' ', "-"), &mut script);
+            io::stdout().write_all(&script).map_err(Failure::Output)
+        }
+    }
+}
+
+/// The CRD, in the form that `kubectl apply` takes.
+fn crd(format: Option<output::Format>) -> Result<(), Failure> {
+    let crd = eto_api::crd();
+    match format {
+        Some(output::Format::Json) => output::print(output::Format::Json, &crd),
+        Some(output::Format::Yaml) | None => output::print(output::Format::Yaml, &crd),
+        Some(output::Format::Table) => Err(Failure::Usage("a CRD has no table; use --output yaml or json".to_string())),
+    }
+}

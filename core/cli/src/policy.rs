@@ -1,0 +1,264 @@
+//! `eto policy`: a module as the operator would load and ask it.
+
+use std::io::Read;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Instant;
+
+use eto_engine::contract::{PlacementInput, Reason, ScalingInput, SignalWant};
+use eto_engine::policy::{Asked, CallFailure, PlacementPolicy, PolicyId, ScalingPolicy};
+use eto_policy_host::{HostSettings, Limits, ModuleSettings, Policy, PolicyHost, PolicyKind};
+use schemars::JsonSchema;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use serde_json::Value;
+
+use crate::failure::Failure;
+use crate::output::{self, Format};
+
+/// Loads a module with the settings beside it.
+fn load(module: &Path) -> Result<Arc<Policy>, Failure> {
+    let name = module.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
+    let bytes = std::fs::read(module).map_err(|why| Failure::Read { path: module.to_owned(), why })?;
+    let beside = module.with_extension("toml");
+    let refused =
+        |why: &dyn std::fmt::Display| Failure::Refused(format!("{} can't be served: {why}", module.display()));
+    let settings = match std::fs::read_to_string(&beside) {
+        Ok(text) => ModuleSettings::from_toml(&text).map_err(|e| refused(&format!("{}: {e}", beside.display())))?,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => ModuleSettings::default(),
+        Err(why) => return Err(Failure::Read { path: beside, why }),
+    };
+    let host = PolicyHost::new(HostSettings::default())
+        .map_err(|e| Failure::Refused(format!("the WebAssembly host can't start on this machine: {e}")))?;
+    host.load(name, bytes, &settings).map_err(|e| refused(&e))
+}
+
+/// What `check` found.
+#[derive(Serialize)]
+struct Checked<'a> {
+    servable: bool,
+    kind: PolicyKind,
+    #[serde(flatten)]
+    id: &'a PolicyId,
+    limits: &'a Limits,
+}
+
+pub(crate) fn check(module: &Path, format: Option<Format>) -> Result<(), Failure> {
+    let policy = load(module)?;
+    let id = policy.id();
+    match format {
+        None | Some(Format::Table) => output::raw(&format!(
+            "{} can be served: {} policy {} {} ({})\n",
+            module.display(),
+            policy.kind(),
+            id.name,
+            id.version,
+            id.digest
+        )),
+        Some(format) => {
+            let limits = &policy.settings().limits;
+            output::print(format, &Checked { servable: true, kind: policy.kind(), id, limits })
+        }
+    }
+}
+
+/// What a module says of itself, and how it is served.
+#[derive(Serialize)]
+struct Described<'a> {
+    #[serde(flatten)]
+    id: &'a PolicyId,
+    kind: PolicyKind,
+    summary: &'a str,
+    /// Version of the layout of its state; 0 = it keeps none.
+    state_version: u32,
+    signals: &'a [SignalWant],
+    /// Schema of its config; `null` = it takes none.
+    config_schema: Option<Value>,
+    /// Defaults from the settings beside the module.
+    config: &'a serde_json::Map<String, Value>,
+    limits: &'a Limits,
+}
+
+pub(crate) fn describe(module: &Path, format: Option<Format>) -> Result<(), Failure> {
+    let policy = load(module)?;
+    let d = policy.description();
+    let described = Described {
+        id: policy.id(),
+        kind: policy.kind(),
+        summary: &d.summary,
+        state_version: d.state_version,
+        signals: &d.signals,
+        config_schema: serde_json::from_str(&d.config_schema).ok(),
+        config: &policy.settings().config,
+        limits: &policy.settings().limits,
+    };
+    match format {
+        None | Some(Format::Table) => output::raw(&description_table(&described)),
+        Some(format) => output::print(format, &described),
+    }
+}
+
+fn description_table(d: &Described<'_>) -> String {
+    let state = if d.state_version == 0 { "none".to_string() } else { format!("layout version {}", d.state_version) };
+    let mut rows = vec![
+        ("Name".to_string(), format!("{} {}", d.id.name, d.id.version)),
+        ("Kind".to_string(), d.kind.to_string()),
+        ("Digest".to_string(), d.id.digest.clone()),
+        ("Summary".to_string(), d.summary.to_string()),
+        ("State".to_string(), state),
+        (
+            "Limits".to_string(),
+            format!("fuel {}, {} ms, {} bytes", d.limits.fuel, d.limits.deadline_ms, d.limits.memory_bytes),
+        ),
+    ];
+    if !d.config.is_empty() {
+        rows.push(("Config here".to_string(), Value::Object(d.config.clone()).to_string()));
+    }
+    let mut text = output::pairs(&rows);
+    let keys = config_rows(d.config_schema.as_ref());
+    if keys.is_empty() {
+        text.push_str("\nIt takes no config.\n");
+    } else {
+        text.push_str("\nConfig:\n");
+        text.push_str(&output::table(&["key", "type", "default", "meaning"], &keys));
+    }
+    if !d.signals.is_empty() {
+        let row = |s: &SignalWant| {
+            vec![
+                s.name.clone(),
+                if s.required { "yes" } else { "no" }.to_string(),
+                format!("{:?}", s.direction),
+                if s.window_seconds == 0 { "default".to_string() } else { format!("{} s", s.window_seconds) },
+                s.query.clone().unwrap_or_default(),
+            ]
+        };
+        text.push_str("\nSignals with the default config:\n");
+        let rows: Vec<_> = d.signals.iter().map(row).collect();
+        text.push_str(&output::table(&["signal", "required", "direction", "window", "query"], &rows));
+    }
+    text
+}
+
+/// The properties of a config's schema, one row each.
+fn config_rows(schema: Option<&Value>) -> Vec<Vec<String>> {
+    let properties = schema.and_then(|s| s.get("properties")).and_then(Value::as_object);
+    let text = |v: Option<&Value>| match v {
+        None => String::new(),
+        Some(Value::String(s)) => s.replace('\n', " "),
+        Some(other) => other.to_string(),
+    };
+    properties
+        .into_iter()
+        .flatten()
+        .map(|(key, p)| vec![key.clone(), text(p.get("type")), text(p.get("default")), text(p.get("description"))])
+        .collect()
+}
+
+/// Prints the schema of the input that the module's kind takes.
+pub(crate) fn schema(module: &Path, format: Option<Format>) -> Result<(), Failure> {
+    let schema = match load(module)?.kind() {
+        PolicyKind::Scaling => schema_of::<ScalingInput>(),
+        PolicyKind::Placement => schema_of::<PlacementInput>(),
+    };
+    output::print(format.filter(|f| *f != Format::Table).unwrap_or(Format::Json), &schema)
+}
+
+fn schema_of<T: JsonSchema>() -> schemars::Schema {
+    schemars::SchemaGenerator::default().into_root_schema_for::<T>()
+}
+
+/// An answer with what it cost.
+#[derive(Serialize)]
+struct Evaluated<'a, D> {
+    policy: &'a PolicyId,
+    decision: &'a D,
+    /// Instructions, roughly; the same on every machine.
+    fuel: u64,
+    /// Wall-clock time of the call on this machine.
+    microseconds: u64,
+}
+
+pub(crate) fn eval(module: &Path, input: &Path, format: Option<Format>) -> Result<(), Failure> {
+    let policy = load(module)?;
+    let format = format.unwrap_or(Format::Json);
+    match policy.kind() {
+        PolicyKind::Scaling => {
+            let input: ScalingInput = read_input(input)?;
+            let (answer, time) = timed(|| policy.evaluate(&input));
+            let answer = answer.map_err(|f| failed(module, &f))?;
+            let target = answer.value.target.map_or("hold".to_string(), |t| t.to_string());
+            let head = vec![("Target".to_string(), target)];
+            show(format, &policy, &answer.value, &answer.value.reasons, head, answer.fuel, time)
+        }
+        PolicyKind::Placement => {
+            let input: PlacementInput = read_input(input)?;
+            let (answer, time) = timed(|| policy.place(&input));
+            let answer = answer.map_err(|f| failed(module, &f))?;
+            let places: Vec<String> = answer
+                .value
+                .places
+                .iter()
+                .map(|p| {
+                    format!("worker {} on node {}{}", p.worker, p.node, if p.required { " (required)" } else { "" })
+                })
+                .collect();
+            let victims: Vec<String> = answer.value.victims.iter().map(ToString::to_string).collect();
+            let head = vec![("Places".to_string(), places.join("\n")), ("Victims".to_string(), victims.join(", "))];
+            show(format, &policy, &answer.value, &answer.value.reasons, head, answer.fuel, time)
+        }
+    }
+}
+
+fn timed<T>(call: impl FnOnce() -> Asked<T>) -> (Asked<T>, u64) {
+    let start = Instant::now();
+    let answer = call();
+    (answer, u64::try_from(start.elapsed().as_micros()).unwrap_or(u64::MAX))
+}
+
+fn failed(module: &Path, f: &CallFailure) -> Failure {
+    Failure::Refused(format!("{} did not answer: {:?}: {}", module.display(), f.kind, f.message))
+}
+
+fn show<D: Serialize>(
+    format: Format,
+    policy: &Policy,
+    decision: &D,
+    reasons: &[Reason],
+    mut rows: Vec<(String, String)>,
+    fuel: u64,
+    microseconds: u64,
+) -> Result<(), Failure> {
+    if format != Format::Table {
+        return output::print(format, &Evaluated { policy: policy.id(), decision, fuel, microseconds });
+    }
+    rows.insert(0, ("Policy".to_string(), format!("{} {}", policy.id().name, policy.id().version)));
+    let text: Vec<String> = reasons.iter().map(|r| format!("{}: {}", r.code, r.message)).collect();
+    rows.push(("Reasons".to_string(), text.join("\n")));
+    rows.push(("Fuel".to_string(), fuel.to_string()));
+    rows.push(("Time".to_string(), format!("{microseconds} us")));
+    output::raw(&output::pairs(&rows))
+}
+
+/// Reads an input: the JSON of the contract, or a line of the decision log that holds one.
+fn read_input<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
+    let mut text = String::new();
+    if path == Path::new("-") {
+        std::io::stdin().read_to_string(&mut text).map(|_| ())
+    } else {
+        std::fs::read_to_string(path).map(|read| text = read)
+    }
+    .map_err(|why| Failure::Read { path: path.to_owned(), why })?;
+    let wrong = |why: &dyn std::fmt::Display| {
+        Failure::Usage(format!(
+            "{} is not an input of this kind of policy: {why}; `eto policy eval MODULE --schema` prints its schema",
+            path.display()
+        ))
+    };
+    let mut value: Value = serde_json::from_str(&text).map_err(|e| wrong(&e))?;
+    if value.get("kind").is_some_and(|k| k == "input")
+        && let Some(inner) = value.get_mut("input")
+    {
+        value = inner.take();
+    }
+    serde_path_to_error::deserialize(value).map_err(|e| wrong(&e))
+}
