@@ -8,6 +8,8 @@ pub const JOB_NAME: &str = "job-name";
 pub const ROLE: &str = "elastic.ai/role";
 /// Generation of the round that a pod was made for.
 pub const ROUND: &str = "elastic.ai/round";
+/// Workers in that round.
+pub const ROUND_SIZE: &str = "elastic.ai/round-size";
 /// Index of the worker in its job.
 pub const INDEX: &str = "elastic.ai/index";
 /// Hash of the template that a pod was made from.

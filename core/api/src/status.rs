@@ -131,6 +131,9 @@ status! {
         /// When all of its pods were seen to exist; absent = not yet.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub complete: Option<String>,
+        /// A pod of it was told to wait for a certain node.
+        #[serde(skip_serializing_if = "is_false")]
+        pub required_nodes: bool,
         /// Indexes below the highest member that are not in the round.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub gaps: Vec<i64>,
@@ -218,6 +221,8 @@ status! {
         pub reasons: Vec<ReasonStatus>,
         /// Fuel burnt by the calls.
         pub fuel: i64,
+        /// Whether a policy answered.
+        pub answered: bool,
         /// Whether the target was to be carried out (mode Recommend: false).
         pub apply: bool,
         /// What the job's owner has to mend before it can be scaled.
@@ -287,6 +292,9 @@ status! {
         /// What the policy keeps.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub policy_state: Option<PolicyStateStatus>,
+        /// Name of the policy that it belongs to.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub policy_state_of: Option<String>,
         /// Failures in a row by module digest.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub circuits: BTreeMap<String, CircuitStatus>,

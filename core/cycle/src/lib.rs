@@ -5,6 +5,7 @@
 //! record the decision, and keep the state in `status`. That glue is here, once; `docs/decisions/0007-cycle-crate.md`
 //! says why.
 
+pub mod evaluate;
 pub mod log;
 pub mod pod;
 mod problems;
@@ -12,6 +13,8 @@ pub mod quantity;
 pub mod resources;
 pub mod service;
 pub mod spec;
+pub mod status;
 pub mod template;
+pub mod wants;
 
 pub use problems::{SpecProblem, SpecProblems};

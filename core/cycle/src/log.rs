@@ -125,7 +125,7 @@ impl DecisionLog {
     }
 
     /// Hands an entry over. Returns at once; an entry that finds the queue full is dropped and counted.
-    pub fn record(&self, entry: LogEntry) {
+    pub fn write(&self, entry: LogEntry) {
         let Some(queue) = &self.queue else { return };
         match queue.try_send(Box::new(entry)) {
             Ok(()) => {}

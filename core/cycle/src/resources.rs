@@ -90,6 +90,12 @@ pub fn utilisation(spec: &PodSpec) -> WorkerRequest {
     Amounts { cpu: whole("cpu"), memory: whole("memory"), gpus }.request()
 }
 
+/// What each container that runs asks for, by name; 0.0 = neither request nor limit.
+pub fn per_container(spec: &PodSpec) -> BTreeMap<String, WorkerRequest> {
+    let sidecars = spec.init_containers.iter().flatten().filter(|c| is_sidecar(c));
+    spec.containers.iter().chain(sidecars).map(|c| (c.name.clone(), of_container(c).request())).collect()
+}
+
 /// Free-standing amounts, such as a node's `allocatable`.
 pub fn amounts(list: &BTreeMap<String, Quantity>) -> WorkerRequest {
     Amounts { cpu: get(list, "cpu").unwrap_or(0), memory: get(list, "memory").unwrap_or(0), gpus: gpus_of(list) }

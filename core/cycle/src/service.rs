@@ -1,6 +1,7 @@
 //! The headless service of a job, through which its pods find each other by host name.
 
 use eto_api::{ElasticJob, labels};
+use eto_engine::plan::service_name;
 use k8s_openapi::api::core::v1::{Service, ServiceSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 
@@ -8,7 +9,7 @@ use crate::pod::owner;
 
 /// Name of the job's service, which is its pods' subdomain too.
 pub fn name(job: &ElasticJob) -> String {
-    job.metadata.name.clone().unwrap_or_default()
+    service_name(job.metadata.name.as_deref().unwrap_or_default()).to_string()
 }
 
 /// The service. Addresses are published before pods are ready: members have to find each other to become so. It has

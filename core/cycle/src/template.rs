@@ -2,7 +2,7 @@
 
 use eto_api::{ElasticJob, labels};
 use k8s_openapi::api::core::v1::{
-    Affinity, Container, EnvVar, PodTemplateSpec, TopologySpreadConstraint, Volume, VolumeMount,
+    Affinity, Container, EnvVar, PodSpec, PodTemplateSpec, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde::de::DeserializeOwned;
@@ -51,6 +51,25 @@ pub fn merged(job: &ElasticJob, role: Role) -> Result<Option<PodTemplateSpec>, S
     let Some(mut template) = template.filter(|_| problems.is_empty()) else { return Err(problems) };
     short.merge_into(&mut template, &job_selector(job));
     Ok(Some(template))
+}
+
+/// The variable by which users of `torchrun` say how many processes a worker runs.
+const PROCESSES: &str = "PET_NPROC_PER_NODE";
+
+/// Processes that one worker runs: `PET_NPROC_PER_NODE` of its first container, else 1.
+pub(crate) fn processes(spec: &PodSpec, problems: &mut SpecProblems) -> u32 {
+    let env = spec.containers.first().and_then(|c| c.env.as_ref());
+    let Some(value) = env.into_iter().flatten().find(|e| e.name == PROCESSES).and_then(|e| e.value.as_deref()) else {
+        return 1;
+    };
+    match value.trim().parse::<u32>() {
+        Ok(n) if (1..=1024).contains(&n) => n,
+        _ => {
+            let message = format!("is \"{value}\", and must be a whole number from 1 to 1024: it makes up WORLD_SIZE");
+            problems.add(format!("env {PROCESSES} of the first container"), message);
+            1
+        }
+    }
 }
 
 /// Selector of all pods of a job.

@@ -2,8 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use eto_api::ElasticJob;
-use eto_cycle::pod::{self, NodeHint};
+use eto_cycle::pod;
 use eto_cycle::{service, spec};
+use eto_engine::placement::NodeChoice;
 use eto_engine::plan::NewPod;
 
 const GUIDE: [(&str, &str); 6] = [
@@ -29,6 +30,7 @@ fn member(index: u32) -> NewPod {
         index,
         round: 1,
         size: 2,
+        node: None,
         env: vec![("RANK".to_string(), index.to_string()), ("WORLD_SIZE".to_string(), "2".to_string())],
     }
 }
@@ -47,8 +49,8 @@ fn the_guides_jobs_give_these_pods() {
 #[test]
 fn a_worker_with_a_required_node() {
     let job = job("04-affinity-env-zones");
-    let hint = NodeHint { node: "node-7".to_string(), required: true };
-    insta::assert_yaml_snapshot!(pod::build(&job, &member(1), Some(&hint)).unwrap().unwrap().pod);
+    let new = NewPod { node: Some(NodeChoice { node: "node-7".to_string(), required: true }), ..member(1) };
+    insta::assert_yaml_snapshot!(pod::build(&job, &new, None).unwrap().unwrap().pod);
 }
 
 #[test]

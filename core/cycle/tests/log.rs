@@ -30,7 +30,7 @@ fn input(now: u64) -> ScalingInput {
 fn entry(sequence: u64, target: u32) -> LogEntry {
     let decision: Decision = serde_json::from_value(json!({
         "uid": "u", "at": sequence, "sequence": sequence, "generation": 1, "policy": null, "from": 2, "proposed": target,
-        "target": target, "apply": true, "limits": [], "reasons": [], "signals": [], "fuel": 0, "failure": null,
+        "target": target, "apply": true, "answered": true, "limits": [], "reasons": [], "signals": [], "fuel": 0, "failure": null,
         "next_look": null,
     }))
     .unwrap();
@@ -49,8 +49,8 @@ fn lines(path: &Path) -> Vec<Line> {
 fn a_change_keeps_its_input_and_a_hold_its_hash() {
     let dir = tempfile::tempdir().unwrap();
     let log = DecisionLog::open(LogSettings::new(dir.path())).unwrap();
-    log.record(entry(1, 2));
-    log.record(entry(2, 3));
+    log.write(entry(1, 2));
+    log.write(entry(2, 3));
     drop(log);
     let lines = lines(&dir.path().join("decisions.jsonl"));
     let [
@@ -74,7 +74,7 @@ fn files_rotate_within_their_cap_and_lose_nothing_in_between() {
         LogSettings { max_bytes: 4096, max_files: 3, inputs: KeepInputs::None, ..LogSettings::new(dir.path()) };
     let log = DecisionLog::open(settings).unwrap();
     for n in 0..100 {
-        log.record(entry(n, 3));
+        log.write(entry(n, 3));
     }
     drop(log);
     let mut names: Vec<_> =
@@ -100,7 +100,7 @@ fn a_line_cut_off_by_a_crash_does_not_spoil_the_next() {
     let path = dir.path().join("decisions.jsonl");
     fs::write(&path, "{\"kind\":\"decis").unwrap();
     let log = DecisionLog::open(LogSettings::new(dir.path())).unwrap();
-    log.record(entry(1, 2));
+    log.write(entry(1, 2));
     drop(log);
     let text = fs::read_to_string(&path).unwrap();
     assert!(serde_json::from_str::<Line>(text.lines().last().unwrap()).is_ok(), "{text}");
@@ -111,7 +111,7 @@ fn every_entry_is_written_or_counted_as_dropped() {
     let dir = tempfile::tempdir().unwrap();
     let log = DecisionLog::open(LogSettings { queue: 1, ..LogSettings::new(dir.path()) }).unwrap();
     for n in 0..2000 {
-        log.record(entry(n, 2));
+        log.write(entry(n, 2));
     }
     let dropped = log.dropped();
     drop(log);

@@ -2,9 +2,10 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 use eto_api::ElasticJob;
-use eto_cycle::pod::{self, BuiltPod, NodeHint};
+use eto_cycle::pod::{self, BuiltPod};
 use eto_cycle::{spec, template};
-use eto_engine::plan::NewPod;
+use eto_engine::placement::NodeChoice;
+use eto_engine::plan::{NewPod, hostname};
 use serde_json::{Value, json};
 
 fn job(spec: Value) -> ElasticJob {
@@ -22,7 +23,11 @@ fn with_container(extra: Value) -> Value {
 }
 
 fn member(index: u32, round: u64) -> NewPod {
-    NewPod { index, round, size: 4, env: vec![("RANK".to_string(), index.to_string())] }
+    NewPod { index, round, size: 4, env: vec![("RANK".to_string(), index.to_string())], node: None }
+}
+
+fn on_n1(required: bool) -> NewPod {
+    NewPod { node: Some(NodeChoice { node: "n1".to_string(), required }), ..member(1, 1) }
 }
 
 fn built(job: &ElasticJob, index: u32) -> BuiltPod {
@@ -76,7 +81,7 @@ fn names_are_the_same_for_a_retry_and_differ_between_rounds() {
 fn the_longest_name_gives_a_legal_host_name() {
     let longest = "a".repeat(eto_api::MAX_NAME);
     let last = u32::try_from(spec::MAX_WORKERS).unwrap() - 1;
-    assert!(pod::hostname(&longest, last).len() <= 63);
+    assert!(hostname(&longest, last).len() <= 63);
 }
 
 #[test]
@@ -98,8 +103,7 @@ fn a_required_node_is_anded_into_every_term_and_empty_terms_stay_empty() {
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
         {},
     ]}}});
-    let hint = NodeHint { node: "n1".to_string(), required: true };
-    let b = pod::build(&job(spec), &member(1, 1), Some(&hint)).unwrap().unwrap();
+    let b = pod::build(&job(spec), &on_n1(true), None).unwrap().unwrap();
     let pod = json_of(&b);
     let terms =
         &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
@@ -111,8 +115,7 @@ fn a_required_node_is_anded_into_every_term_and_empty_terms_stay_empty() {
 
 #[test]
 fn a_preferred_node_is_a_preference_beside_the_users_terms() {
-    let hint = NodeHint { node: "n1".to_string(), required: false };
-    let b = pod::build(&job(with_container(json!({}))), &member(1, 1), Some(&hint)).unwrap().unwrap();
+    let b = pod::build(&job(with_container(json!({}))), &on_n1(false), None).unwrap().unwrap();
     let affinity = json_of(&b)["spec"]["affinity"]["nodeAffinity"].clone();
     assert_eq!(affinity["requiredDuringSchedulingIgnoredDuringExecution"], Value::Null);
     let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"][0];

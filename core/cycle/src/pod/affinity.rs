@@ -1,17 +1,16 @@
 //! The placement policy's answer as node affinity, beside what the user asked for.
 
+use eto_engine::placement::NodeChoice;
 use k8s_openapi::api::core::v1::{
     NodeSelector, NodeSelectorRequirement, NodeSelectorTerm, PodSpec, PreferredSchedulingTerm,
 };
-
-use super::NodeHint;
 
 /// Weight of a preferred node, the highest there is: other preferences still add up to more.
 const WEIGHT: i32 = 100;
 
 /// A required node is ANDed into every term that the user has (terms are ORed, so one alone would let the others
 /// through); a preferred one is a preference of its own.
-pub(super) fn point_to(spec: &mut PodSpec, hint: &NodeHint) {
+pub(super) fn point_to(spec: &mut PodSpec, hint: &NodeChoice) {
     let node = NodeSelectorRequirement {
         key: "metadata.name".to_string(),
         operator: "In".to_string(),

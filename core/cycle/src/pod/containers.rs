@@ -31,10 +31,11 @@ fn set_env(container: &mut Container, env: &[(String, String)], overridden: &mut
         all.push(of(UNBUFFERED, "1"));
     }
     for e in own {
-        if ours().any(|(name, _)| *name == e.name) {
-            overridden.push(e.name);
-        } else {
-            all.push(e);
+        match ours().find(|(name, _)| *name == e.name) {
+            None => all.push(e),
+            // One that says the same (such as the number of processes, which is read from it) has lost nothing.
+            Some((_, value)) if e.value.as_ref() == Some(value) => {}
+            Some(_) => overridden.push(e.name),
         }
     }
     container.env = Some(all);

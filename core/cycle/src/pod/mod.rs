@@ -6,7 +6,8 @@ mod containers;
 use std::collections::BTreeMap;
 
 use eto_api::{ElasticJob, RestartPolicy, labels};
-use eto_engine::plan::NewPod;
+use eto_engine::placement::NodeChoice;
+use eto_engine::plan::{NewPod, hostname};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest, Sha256};
@@ -15,13 +16,7 @@ use crate::template::{self, Role};
 use crate::{SpecProblems, service};
 
 /// Where a pod should run, as the placement policy said.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NodeHint {
-    /// Name of the node.
-    pub node: String,
-    /// Wait for it rather than run elsewhere.
-    pub required: bool,
-}
+pub type NodeHint = NodeChoice;
 
 /// A pod to create.
 #[derive(Clone, Debug, PartialEq)]
@@ -31,13 +26,14 @@ pub struct BuiltPod {
     pub overridden: Vec<String>,
 }
 
-/// Builds the pod of a member. The same arguments give the same pod with the same name, so a retry can't make two.
+/// Builds the pod of a member, on the node of `hint` or else of the plan. The same arguments give the same pod with the same name, so a retry can't make two.
 /// `None` while the job has no template.
 ///
 /// # Errors
 /// What is wrong with the template or its short forms.
 pub fn build(job: &ElasticJob, new: &NewPod, hint: Option<&NodeHint>) -> Result<Option<BuiltPod>, SpecProblems> {
     let role = Role::of(new.index);
+    let hint = hint.or(new.node.as_ref());
     let Some(template) = template::merged(job, role)? else { return Ok(None) };
     let PodTemplateSpec { metadata, spec } = template;
     let mut spec = spec.unwrap_or_default();
@@ -70,17 +66,12 @@ pub fn build(job: &ElasticJob, new: &NewPod, hint: Option<&NodeHint>) -> Result<
     Ok(Some(BuiltPod { pod, overridden }))
 }
 
-/// Stable host name of the worker with this index: `<job>-master-0`, `<job>-worker-<index>`.
-pub fn hostname(job: &str, index: u32) -> String {
-    format!("{job}-{}-{index}", Role::of(index).name())
-}
-
-/// Name of the pod: the host name and a suffix of its own for each round, since a successor may be there before its
-/// predecessor is gone.
+/// Name of the pod: `<job>-master-0-<suffix>` or `<job>-worker-<index>-<suffix>`. The suffix differs between rounds,
+/// since a successor may be there before its predecessor is gone.
 pub fn pod_name(job: &ElasticJob, index: u32, round: u64) -> String {
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
-    format!("{}-{}", hostname(name, index), suffix(uid, round, index))
+    format!("{name}-{}-{index}-{}", Role::of(index).name(), suffix(uid, round, index))
 }
 
 /// Five characters that read well and spell no words, as in names that Kubernetes makes.
@@ -110,6 +101,7 @@ fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {
         (labels::JOB_NAME, name.clone()),
         (labels::ROLE, role.to_string()),
         (labels::ROUND, new.round.to_string()),
+        (labels::ROUND_SIZE, new.size.to_string()),
         (labels::INDEX, new.index.to_string()),
         (labels::TEMPLATE_HASH, template::hash(job)),
         (labels::MANAGED_BY, labels::MANAGER.to_string()),

@@ -223,12 +223,11 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<Templ
     };
     let worker = read(Role::Worker)?;
     let master = read(Role::Master)?;
-    let request = |t: &k8s_openapi::api::core::v1::PodTemplateSpec| {
-        t.spec.as_ref().map(resources::scheduling).unwrap_or_default()
-    };
-    let (w, m) = (request(&worker), request(&master));
-    let request = WorkerRequest { cpu: w.cpu.max(m.cpu), memory: w.memory.max(m.memory), gpus: w.gpus.max(m.gpus) };
-    Some(TemplateFacts { hash: template::hash(job), request })
+    let (w, m) = (worker.spec.unwrap_or_default(), master.spec.unwrap_or_default());
+    let (a, b) = (resources::scheduling(&w), resources::scheduling(&m));
+    let request = WorkerRequest { cpu: a.cpu.max(b.cpu), memory: a.memory.max(b.memory), gpus: a.gpus.max(b.gpus) };
+    let processes = template::processes(&w, problems);
+    Some(TemplateFacts { hash: template::hash(job), request, containers: resources::per_container(&w), processes })
 }
 
 fn placement(job: &ElasticJob, problems: &mut SpecProblems) -> Option<PlacementSpec> {

@@ -1,0 +1,132 @@
+//! `status` to engine state.
+
+use std::time::Duration;
+
+use eto_api::{self as api, ElasticJobStatus};
+use eto_engine::contract::KeptState;
+use eto_engine::state::{Circuit, Condition, JobState, Memory, ResizeRecord, RoundState, Victim};
+use eto_engine::time::Time;
+use k8s_openapi::jiff::Timestamp;
+use serde::de::DeserializeOwned;
+
+use super::Restored;
+
+/// A memory saved longer ago than this does not stand for what happened since; its events are kept, but it counts as
+/// begun now.
+const FRESH: Duration = Duration::from_secs(60);
+
+/// Reads a status. `None` where there is none that can be gone on from: none was written yet, it can't be decoded, or
+/// it holds a phase or cause that this version does not know. The caller rebuilds the state from the live pods then.
+pub fn from_status(status: &ElasticJobStatus, now: Time) -> Option<Restored> {
+    if status.undecodable.is_some() || status.phase.is_empty() {
+        return None;
+    }
+    let state = JobState {
+        phase: named(&status.phase)?,
+        target: int(status.target_replicas),
+        based_on: status.based_on_replicas.map_or(0, int),
+        round: each(status.round.as_ref(), round)?,
+        last_generation: long(status.last_generation),
+        victims: status
+            .victims
+            .iter()
+            .map(|v| Victim { pod: v.pod.clone(), uid: v.uid.clone(), index: int(v.index), reason: v.reason.clone() })
+            .collect(),
+        failures: int(status.failures),
+        disruptions: int(status.disruptions),
+        start_attempts: int(status.start_attempts),
+        not_before: each(status.not_before.as_ref(), time)?,
+        last_resize: each(status.last_resize.as_ref(), resize)?,
+        started_at: each(status.start_time.as_ref(), time)?,
+        finished_at: each(status.completion_time.as_ref(), time)?,
+        message: status.message.clone(),
+        conditions: status.conditions.iter().filter_map(condition).collect(),
+    };
+    let memory = status.memory.as_ref().and_then(|m| memory(m, now)).unwrap_or_else(|| Memory::new(now));
+    Some(Restored { state, memory })
+}
+
+fn round(r: &api::RoundStatus) -> Option<RoundState> {
+    Some(RoundState {
+        generation: long(r.generation),
+        size: int(r.size),
+        template_hash: r.template_hash.clone(),
+        since: time(&r.since)?,
+        running_since: each(r.running_since.as_ref(), time)?,
+        cause: named(&r.cause)?,
+        complete: each(r.complete.as_ref(), time)?,
+        required_nodes: r.required_nodes,
+        gaps: r.gaps.iter().map(|&g| int(g)).collect(),
+        restarts_charged: int(r.restarts_charged),
+    })
+}
+
+fn resize(r: &api::ResizeStatus) -> Option<ResizeRecord> {
+    Some(ResizeRecord {
+        from: int(r.from),
+        to: int(r.to),
+        decided: time(&r.decided)?,
+        done: each(r.done.as_ref(), time)?,
+        refused: r.refused,
+        refusals: int(r.refusals),
+    })
+}
+
+/// A condition of a kind or reason that this version does not know is left out; the engine makes its own anew.
+fn condition(c: &api::Condition) -> Option<Condition> {
+    Some(Condition {
+        kind: named(&c.kind)?,
+        status: c.status == "True",
+        reason: named(&c.reason)?,
+        message: c.message.clone(),
+        since: time(&c.last_transition_time)?,
+    })
+}
+
+fn memory(m: &api::MemoryStatus, now: Time) -> Option<Memory> {
+    let sizes = |all: &[api::SizeAt]| -> Vec<(Time, u32)> {
+        all.iter().filter_map(|s| Some((time(&s.time)?, int(s.size)))).collect()
+    };
+    let fresh = now.since(time(&m.saved)?) <= FRESH;
+    Some(Memory {
+        since: if fresh { time(&m.since)? } else { now },
+        sequence: long(m.sequence),
+        recommendations: sizes(&m.recommendations),
+        ups: sizes(&m.ups),
+        downs: sizes(&m.downs),
+        policy_state: m.policy_state.as_ref().map(|s| KeptState { version: int(s.version), bytes: s.data.0.clone() }),
+        policy_state_of: m.policy_state_of.clone(),
+        circuits: m
+            .circuits
+            .iter()
+            .map(|(digest, c)| {
+                let open_until = c.open_until.as_ref().and_then(time);
+                (digest.clone(), Circuit { failures: int(c.failures), open_until })
+            })
+            .collect(),
+        ..Memory::new(now)
+    })
+}
+
+fn named<T: DeserializeOwned>(name: &str) -> Option<T> {
+    serde_json::from_value(serde_json::Value::String(name.to_string())).ok()
+}
+
+#[allow(clippy::ptr_arg)] // What `Option::as_ref` of a field hands out.
+fn time(text: &String) -> Option<Time> {
+    text.parse::<Timestamp>().ok().map(crate::spec::time)
+}
+
+/// Reads what may be missing. The outer `None`: it is there and can't be read.
+#[allow(clippy::option_option)]
+fn each<T, U>(part: Option<&T>, read: impl Fn(&T) -> Option<U>) -> Option<Option<U>> {
+    part.map_or(Some(None), |p| read(p).map(Some))
+}
+
+fn int(n: i64) -> u32 {
+    u32::try_from(n.max(0)).unwrap_or(u32::MAX)
+}
+
+fn long(n: i64) -> u64 {
+    u64::try_from(n).unwrap_or(0)
+}

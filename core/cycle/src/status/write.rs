@@ -1,0 +1,256 @@
+//! Engine state to `status`.
+
+use eto_api::{self as api, ElasticJob, ElasticJobStatus};
+use eto_engine::decision::Decision;
+use eto_engine::job::JobSpec;
+use eto_engine::state::{Condition, JobState, Memory, ResizeRecord, RoundState};
+use eto_engine::time::Time;
+use k8s_openapi::ByteString;
+use k8s_openapi::jiff::Timestamp;
+use serde::Serialize;
+
+use super::MAX_STORED_POLICY_STATE;
+
+/// Longest text of a reason, note or limiter in status, in characters.
+const SHORT: usize = 256;
+/// Longest message of a condition or failure.
+const LONG: usize = 1024;
+
+/// What a status is made of.
+#[derive(Clone, Copy)]
+pub struct StatusFacts<'a> {
+    pub job: &'a ElasticJob,
+    /// `None` while the spec is not usable: what it says of ranges and policy is left out then.
+    pub spec: Option<&'a JobSpec>,
+    pub state: &'a JobState,
+    pub memory: &'a Memory,
+    /// The decision to show.
+    pub decision: Option<&'a Decision>,
+    /// Workers that exist and are not being deleted.
+    pub replicas: u32,
+    /// Workers that are running and ready.
+    pub ready: u32,
+    pub now: Time,
+}
+
+/// Builds the status. Costs O(size of what it shows).
+pub fn to_status(f: &StatusFacts<'_>) -> ElasticJobStatus {
+    let s = f.state;
+    let name = f.job.metadata.name.as_deref().unwrap_or_default();
+    ElasticJobStatus {
+        phase: name_of(&s.phase),
+        observed_generation: f.job.metadata.generation,
+        replicas: f.replicas.into(),
+        ready_replicas: f.ready.into(),
+        target_replicas: s.target.into(),
+        based_on_replicas: (s.based_on > 0).then_some(s.based_on.into()),
+        min_replicas: f.spec.map(|j| j.min.into()),
+        max_replicas: f.spec.map(|j| j.max.into()),
+        policy: policy_column(f),
+        selector: format!("{}={name}", api::labels::ELASTIC_JOB),
+        round: s.round.as_ref().map(round),
+        last_generation: int(s.last_generation),
+        victims: s
+            .victims
+            .iter()
+            .map(|v| api::VictimStatus {
+                pod: v.pod.clone(),
+                uid: v.uid.clone(),
+                index: v.index.into(),
+                reason: cut(&v.reason, SHORT),
+            })
+            .collect(),
+        failures: s.failures.into(),
+        disruptions: s.disruptions.into(),
+        start_attempts: s.start_attempts.into(),
+        not_before: s.not_before.map(rfc3339),
+        last_resize: s.last_resize.as_ref().map(resize),
+        start_time: s.started_at.map(rfc3339),
+        completion_time: s.finished_at.map(rfc3339),
+        message: s.message.clone(),
+        conditions: s.conditions.iter().map(|c| condition(c, f.job.metadata.generation)).collect(),
+        signals: f.decision.map(signals).unwrap_or_default(),
+        last_decision: f.decision.map(decision),
+        memory: Some(memory(f.memory, f.now)),
+        undecodable: None,
+    }
+}
+
+/// `name@version` of who answered last, else the name of the module in force.
+fn policy_column(f: &StatusFacts<'_>) -> Option<String> {
+    let module = &f.spec?.scaling.as_ref()?.module;
+    let answered = f.decision.and_then(|d| d.policy.as_ref()).filter(|p| p.name == *module);
+    Some(answered.map_or_else(|| module.clone(), |p| format!("{}@{}", p.name, p.version)))
+}
+
+fn round(r: &RoundState) -> api::RoundStatus {
+    api::RoundStatus {
+        generation: int(r.generation),
+        size: r.size.into(),
+        template_hash: r.template_hash.clone(),
+        since: rfc3339(r.since),
+        running_since: r.running_since.map(rfc3339),
+        cause: name_of(&r.cause),
+        complete: r.complete.map(rfc3339),
+        required_nodes: r.required_nodes,
+        gaps: r.gaps.iter().map(|&g| g.into()).collect(),
+        restarts_charged: r.restarts_charged.into(),
+    }
+}
+
+fn resize(r: &ResizeRecord) -> api::ResizeStatus {
+    api::ResizeStatus {
+        from: r.from.into(),
+        to: r.to.into(),
+        decided: rfc3339(r.decided),
+        done: r.done.map(rfc3339),
+        refused: r.refused,
+        refusals: r.refusals.into(),
+    }
+}
+
+fn condition(c: &Condition, generation: Option<i64>) -> api::Condition {
+    api::Condition {
+        kind: name_of(&c.kind),
+        status: if c.status { "True" } else { "False" }.to_string(),
+        reason: name_of(&c.reason),
+        message: cut(&c.message, LONG),
+        last_transition_time: rfc3339(c.since),
+        observed_generation: generation,
+    }
+}
+
+fn signals(d: &Decision) -> Vec<api::SignalStatus> {
+    d.signals
+        .iter()
+        .take(32)
+        .map(|s| api::SignalStatus {
+            name: s.name.clone(),
+            quality: name_of(&s.quality),
+            coverage: finite(s.coverage).unwrap_or(0.0),
+            age_milliseconds: int(s.age_ms),
+            mean: s.mean.and_then(finite),
+            note: s.note.as_deref().map(|n| cut(n, SHORT)),
+        })
+        .collect()
+}
+
+fn decision(d: &Decision) -> api::DecisionStatus {
+    api::DecisionStatus {
+        time: rfc3339(d.at),
+        sequence: int(d.sequence),
+        generation: int(d.generation),
+        policy: d.policy.as_ref().map(|p| api::PolicyRef {
+            name: p.name.clone(),
+            version: p.version.clone(),
+            digest: p.digest.clone(),
+        }),
+        from: d.from.into(),
+        proposed: d.proposed.map(Into::into),
+        target: d.target.into(),
+        limits: d
+            .limits
+            .iter()
+            .take(16)
+            .map(|l| api::LimitStatus {
+                by: name_of(&l.by),
+                from: l.from.into(),
+                to: l.to.into(),
+                until: l.until.map(rfc3339),
+                message: cut(&l.message, SHORT),
+            })
+            .collect(),
+        reasons: d
+            .reasons
+            .iter()
+            .take(16)
+            .map(|r| api::ReasonStatus {
+                code: cut(&r.code, SHORT),
+                message: cut(&r.message, SHORT),
+                signal: r.signal.clone(),
+                value: r.value.and_then(finite),
+                target: r.target.and_then(finite),
+            })
+            .collect(),
+        fuel: int(d.fuel),
+        apply: d.apply,
+        answered: d.answered,
+        mend: d.mend.as_ref().map(|m| cut(&m.message, LONG)),
+        failure: d.failure.as_ref().map(|f| api::FailureStatus {
+            kind: name_of(&f.kind),
+            message: cut(&f.message, LONG),
+            in_a_row: f.in_a_row.into(),
+        }),
+        next_look: d.next_look.map(rfc3339),
+    }
+}
+
+fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
+    let sizes = |all: &[(Time, u32)]| -> Vec<api::SizeAt> {
+        // The newest are at the end; HPA's windows of an hour at one entry per 15 s are 240.
+        let from = all.len().saturating_sub(240);
+        all.iter().skip(from).map(|&(t, n)| api::SizeAt { time: rfc3339(t), size: n.into() }).collect()
+    };
+    api::MemoryStatus {
+        saved: rfc3339(now),
+        since: rfc3339(m.since),
+        sequence: int(m.sequence),
+        recommendations: peaks(&sizes(&m.recommendations)),
+        ups: sizes(&m.ups),
+        downs: sizes(&m.downs),
+        policy_state: m
+            .policy_state
+            .as_ref()
+            .filter(|s| s.bytes.len() <= MAX_STORED_POLICY_STATE)
+            .map(|s| api::PolicyStateStatus { version: s.version.into(), data: ByteString(s.bytes.clone()) }),
+        policy_state_of: m.policy_state_of.clone(),
+        circuits: m
+            .circuits
+            .iter()
+            .map(|(digest, c)| {
+                let open_until = c.open_until.map(rfc3339);
+                (digest.clone(), api::CircuitStatus { failures: c.failures.into(), open_until })
+            })
+            .collect(),
+    }
+}
+
+/// Of a run of equal recommendations the first and the last say the same as all of them, as far as any window that
+/// looks for a minimum or maximum can tell while the run is within it; that keeps a steady job's status small.
+fn peaks(all: &[api::SizeAt]) -> Vec<api::SizeAt> {
+    let same = |i: usize, j: usize| all.get(i).zip(all.get(j)).is_some_and(|(a, b)| a.size == b.size);
+    all.iter()
+        .enumerate()
+        .filter(|&(i, _)| i == 0 || !same(i - 1, i) || !same(i, i + 1))
+        .map(|(_, s)| s.clone())
+        .collect()
+}
+
+/// Name of a unit variant as serde writes it, which is how the sets of names are shown everywhere.
+fn name_of<T: Serialize>(value: &T) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(s)) => s,
+        _ => String::new(),
+    }
+}
+
+/// RFC 3339 in UTC with milliseconds.
+pub(super) fn rfc3339(t: Time) -> String {
+    let at = i64::try_from(t.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
+    format!("{at:.3}")
+}
+
+fn int(n: u64) -> i64 {
+    i64::try_from(n).unwrap_or(i64::MAX)
+}
+
+fn finite(v: f64) -> Option<f64> {
+    v.is_finite().then_some(v)
+}
+
+fn cut(text: &str, most: usize) -> String {
+    match text.char_indices().nth(most) {
+        Some((at, _)) => format!("{}...", text.get(..at.saturating_sub(3)).unwrap_or_default()),
+        None => text.to_string(),
+    }
+}

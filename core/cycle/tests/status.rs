@@ -1,0 +1,225 @@
+//! The state makes its way through `status` and back, at a bounded size, and a broken status counts as lost.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use eto_api::{ElasticJob, ElasticJobStatus};
+use eto_cycle::status::{MAX_STORED_POLICY_STATE, StatusFacts, from_status, to_status, worth_writing};
+use eto_engine::contract::{KeptState, Quality, Reason};
+use eto_engine::decision::{Decision, Limit, Limiter, SignalSeen};
+use eto_engine::policy::PolicyId;
+use eto_engine::state::{
+    Circuit, Condition, ConditionKind, ConditionReason, JobState, Memory, Phase, ResizeRecord, RoundCause, RoundState,
+    Victim,
+};
+use eto_engine::time::Time;
+
+const NOW: Time = Time(1_800_000_000_123);
+
+fn state() -> JobState {
+    JobState {
+        phase: Phase::Resizing,
+        target: 7,
+        based_on: 3,
+        round: Some(RoundState {
+            generation: 12,
+            size: 5,
+            template_hash: "abc".to_string(),
+            since: Time(1_799_999_000_001),
+            running_since: Some(Time(1_799_999_500_002)),
+            cause: RoundCause::Grow,
+            complete: Some(Time(1_799_999_400_003)),
+            required_nodes: true,
+            gaps: vec![2, 4],
+            restarts_charged: 1,
+        }),
+        last_generation: 12,
+        victims: vec![Victim {
+            pod: "train-worker-4-abcde".to_string(),
+            uid: "u4".to_string(),
+            index: 4,
+            reason: "newest".to_string(),
+        }],
+        failures: 2,
+        disruptions: 3,
+        start_attempts: 1,
+        not_before: Some(Time(1_800_000_030_000)),
+        last_resize: Some(ResizeRecord {
+            from: 3,
+            to: 5,
+            decided: Time(1_799_999_000_000),
+            done: None,
+            refused: true,
+            refusals: 2,
+        }),
+        started_at: Some(Time(1_799_990_000_000)),
+        finished_at: None,
+        message: Some("so it is".to_string()),
+        conditions: vec![Condition {
+            kind: ConditionKind::Resizing,
+            status: true,
+            reason: ConditionReason::ResizeStarted,
+            message: "from 5 to 7".to_string(),
+            since: Time(1_799_999_999_999),
+        }],
+    }
+}
+
+fn memory() -> Memory {
+    Memory {
+        since: Time(1_799_000_000_000),
+        sequence: 99,
+        recommendations: vec![(Time(1_799_999_900_000), 5), (Time(1_799_999_915_000), 7)],
+        ups: vec![(Time(1_799_999_000_000), 2)],
+        downs: vec![(Time(1_799_998_000_000), 1)],
+        policy_state: Some(KeptState { version: 3, bytes: vec![0, 255, 7] }),
+        policy_state_of: Some("mine".to_string()),
+        circuits: [("sha256:aa".to_string(), Circuit { failures: 3, open_until: Some(NOW) })].into(),
+        ..Memory::new(NOW)
+    }
+}
+
+fn decision() -> Decision {
+    Decision {
+        at: NOW,
+        uid: "u".to_string(),
+        sequence: 99,
+        generation: 4,
+        policy: Some(PolicyId {
+            name: "hpa".to_string(),
+            version: "0.6.0".to_string(),
+            digest: format!("sha256:{}", "a".repeat(64)),
+        }),
+        answered: true,
+        from: 5,
+        proposed: Some(9),
+        target: 7,
+        apply: true,
+        limits: vec![Limit { by: Limiter::TooManyReplicas, from: 9, to: 7, until: None, message: "m".repeat(2000) }],
+        reasons: vec![
+            Reason {
+                code: "AboveTarget".to_string(),
+                message: "ü".repeat(5000),
+                signal: None,
+                value: Some(f64::NAN),
+                target: Some(0.7),
+            };
+            100
+        ],
+        signals: vec![
+            SignalSeen {
+                name: "cpu-utilisation".to_string(),
+                quality: Quality::Ok,
+                coverage: 1.0,
+                age_ms: 4000,
+                mean: Some(0.93),
+                note: None,
+            };
+            100
+        ],
+        fuel: 12345,
+        failure: None,
+        mend: None,
+        next_look: None,
+    }
+}
+
+fn job() -> ElasticJob {
+    let mut job = ElasticJob::default();
+    job.metadata.name = Some("train".to_string());
+    job.metadata.generation = Some(4);
+    job
+}
+
+fn status(state: &JobState, memory: &Memory, decision: Option<&Decision>) -> ElasticJobStatus {
+    let facts = StatusFacts { job: &job(), spec: None, state, memory, decision, replicas: 5, ready: 4, now: NOW };
+    to_status(&facts)
+}
+
+/// As the API server would hand it back.
+fn stored(status: &ElasticJobStatus) -> ElasticJobStatus {
+    serde_json::from_value(serde_json::to_value(status).unwrap()).unwrap()
+}
+
+#[test]
+fn everything_of_the_state_comes_back() {
+    let (state, memory) = (state(), memory());
+    let back = from_status(&stored(&status(&state, &memory, Some(&decision()))), NOW).unwrap();
+    assert_eq!(back.state, state);
+    assert_eq!(back.memory, memory);
+}
+
+#[test]
+fn a_state_with_nothing_in_it_comes_back() {
+    let state = JobState::default();
+    let back = from_status(&stored(&status(&state, &Memory::new(NOW), None)), NOW).unwrap();
+    assert_eq!(back.state, state);
+}
+
+#[test]
+fn an_old_memory_counts_as_begun_now() {
+    let stored = stored(&status(&state(), &memory(), None));
+    let later = Time(NOW.0 + 3_600_000);
+    let back = from_status(&stored, later).unwrap();
+    assert_eq!(back.memory.since, later);
+    assert_eq!(back.memory.policy_state, memory().policy_state);
+    assert_eq!(back.memory.sequence, 99);
+}
+
+#[test]
+fn what_can_not_be_read_counts_as_lost() {
+    let good = serde_json::to_value(status(&state(), &memory(), None)).unwrap();
+    for (field, broken) in [
+        ("phase", serde_json::json!("Dancing")),
+        ("phase", serde_json::json!(7)),
+        ("round", serde_json::json!({"generation": 1, "since": "yesterday", "cause": "Grow"})),
+        ("round", serde_json::json!({"since": "2026-01-01T00:00:00Z", "cause": "Whim"})),
+        ("startTime", serde_json::json!("soon")),
+    ] {
+        let mut value = good.clone();
+        value[field] = broken.clone();
+        let status: ElasticJobStatus = serde_json::from_value(value).unwrap();
+        assert_eq!(from_status(&status, NOW), None, "{field}: {broken}");
+    }
+    assert_eq!(from_status(&ElasticJobStatus::default(), NOW), None);
+}
+
+#[test]
+fn a_condition_of_a_newer_version_is_left_out() {
+    let mut stored = stored(&status(&state(), &memory(), None));
+    let mut newer = stored.conditions[0].clone();
+    newer.kind = "Levitating".to_string();
+    stored.conditions.push(newer);
+    assert_eq!(from_status(&stored, NOW).unwrap().state.conditions, state().conditions);
+}
+
+#[test]
+fn the_size_stays_in_its_budget() {
+    let mut memory = memory();
+    memory.policy_state = Some(KeptState { version: 1, bytes: vec![1; MAX_STORED_POLICY_STATE] });
+    memory.recommendations = (0..2000).map(|n| (Time(NOW.0 + u64::from(n) * 15_000), 5 + n % 2)).collect();
+    memory.ups = (0..2000).map(|n| (Time(NOW.0 + n), 1)).collect();
+    let size = serde_json::to_vec(&status(&state(), &memory, Some(&decision()))).unwrap().len();
+    assert!(size < 64 * 1024, "{size}");
+    memory.policy_state = Some(KeptState { version: 1, bytes: vec![1; 60_000] });
+    let larger = status(&state(), &memory, None);
+    assert_eq!(larger.memory.unwrap().policy_state, None, "too large to be kept here");
+}
+
+#[test]
+fn only_what_matters_is_worth_a_write() {
+    let (state, memory, decision) = (state(), memory(), decision());
+    let old = stored(&status(&state, &memory, Some(&decision)));
+    assert!(worth_writing(None, &old));
+    let mut again = decision.clone();
+    again.at = Time(NOW.0 + 15_000);
+    again.sequence += 1;
+    again.fuel += 7;
+    again.signals[0].mean = Some(0.91);
+    again.signals[0].age_ms += 900;
+    let mut memory_later = memory.clone();
+    memory_later.sequence += 1;
+    assert!(!worth_writing(Some(&old), &status(&state, &memory_later, Some(&again))));
+    again.signals[0].quality = Quality::Stale;
+    assert!(worth_writing(Some(&old), &status(&state, &memory, Some(&again))));
+    let moved = JobState { target: 8, ..state };
+    assert!(worth_writing(Some(&old), &status(&moved, &memory, Some(&decision))));
+}
