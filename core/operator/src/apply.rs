@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eto_api::labels;
+use eto_api::{ElasticJobStatus, labels};
 use eto_engine::job::JobKey;
 use k8s_openapi::api::core::v1::{Pod, Service};
 use kube::Client;
@@ -77,7 +77,7 @@ pub struct Writer {
 struct Written {
     metadata: WrittenMeta,
     #[serde(default)]
-    status: Value,
+    status: ElasticJobStatus,
 }
 
 #[derive(Debug, Deserialize)]
@@ -113,7 +113,7 @@ impl Writer {
 
     /// Merges `patch` into the status of a job, if the job is still at `version`. Gives the new version and the status
     /// as the server keeps it.
-    pub async fn status(&self, key: &JobKey, version: &str, patch: &Value) -> Result<(String, Value), WriteError> {
+    pub async fn status(&self, key: &JobKey, version: &str, patch: &Value) -> Result<(String, ElasticJobStatus), WriteError> {
         let body = json!({ "metadata": { "resourceVersion": version }, "status": patch });
         let url = format!("{}/{}/elasticjobs", self.jobs, key.namespace);
         let parameters = PatchParams { field_manager: Some(labels::MANAGER.to_owned()), ..PatchParams::default() };

@@ -6,9 +6,11 @@
 
 pub mod jobs;
 pub mod nodes;
+mod observe;
 pub mod pods;
 mod watch;
 
+pub(crate) use watch::seen;
 pub use watch::{Watches, start};
 
 /// `metadata.resourceVersion` as a number; versions of one kind are ordered (Kubernetes 1.35 says so, and all before

@@ -109,6 +109,11 @@ impl Nodes {
         });
     }
 
+    /// Whether a node is known not to be ready. One that is not known at all may only be unseen yet.
+    pub fn is_sick(&self, name: &str) -> bool {
+        self.with(|i| i.nodes.get(name).is_some_and(|n| !n.ready))
+    }
+
     /// All nodes, sorted by name, with what is requested on them.
     pub fn all(&self) -> Vec<Node> {
         let mut all: Vec<Node> = self.with(|i| {

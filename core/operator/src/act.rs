@@ -1,0 +1,160 @@
+//! Carries planned actions out: services, then deletions, then new pods, each kind side by side.
+
+use std::sync::Arc;
+
+use eto_cycle::pod::NodeHint;
+use eto_engine::job::JobKey;
+use eto_engine::plan::{Action, Event, EventReason, NewPod, Refused};
+use futures::StreamExt;
+use futures::stream;
+
+use crate::apply::WriteError;
+use crate::cache::jobs::Job;
+use crate::cache::seen;
+use crate::context::Context;
+use crate::reconcile;
+
+/// Pods of one job that are written at the same time; all jobs together share the permits of the context.
+const AT_ONCE: usize = 16;
+
+/// Carries out what was planned for a job; called for one at a time.
+pub async fn act(context: Context, key: JobKey) {
+    let Some(job) = context.caches.jobs.get(&key) else { return };
+    let todo = {
+        let mut entry = job.entry();
+        let Some(mind) = &mut entry.mind else { return };
+        std::mem::take(&mut mind.todo)
+    };
+    let failed = carry_out(&context, &job, todo).await;
+    reconcile::acted(&context, &job, failed);
+}
+
+async fn carry_out(context: &Context, job: &Arc<Job>, todo: Vec<Action>) -> bool {
+    let (mut deletes, mut creates, mut failed) = (Vec::new(), Vec::new(), false);
+    for action in todo {
+        match action {
+            Action::EnsureService => failed |= !service(context, job).await,
+            Action::DeletePod { name, uid, why } => deletes.push((name, uid, why)),
+            Action::CreatePod(new) => creates.push(new),
+            Action::DeleteJob => failed |= !delete_job(context, job).await,
+        }
+    }
+    failed |= delete_pods(context, job, deletes).await;
+    if !failed && !creates.is_empty() {
+        failed |= create_pods(context, job, creates).await;
+    }
+    failed
+}
+
+async fn service(context: &Context, job: &Job) -> bool {
+    let object = Arc::clone(&job.entry().object);
+    let name = eto_cycle::service::name(&object);
+    let service = eto_cycle::service::build(&object);
+    match context.writer.service(&job.key.namespace, &name, &service).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(job = %job.key, %error, "the service was not made");
+            false
+        }
+    }
+}
+
+async fn delete_job(context: &Context, job: &Job) -> bool {
+    match context.writer.delete_job(&job.key, &job.uid).await {
+        Ok(()) => true,
+        Err(error) => {
+            tracing::warn!(job = %job.key, %error, "the finished job was not deleted");
+            false
+        }
+    }
+}
+
+/// True if one could not be deleted.
+async fn delete_pods(context: &Context, job: &Arc<Job>, pods: Vec<(String, String, String)>) -> bool {
+    let one = |(name, uid, why): (String, String, String)| async move {
+        let Ok(_permit) = context.pod_permits.acquire().await else { return true };
+        tracing::debug!(job = %job.key, pod = name, why, "deleting");
+        match context.writer.delete_pod(&job.key.namespace, &name, &uid).await {
+            Ok(Some(pod)) => {
+                if let Some(seen) = seen(&pod) {
+                    context.caches.pods.wrote(seen);
+                }
+                false
+            }
+            Ok(None) => {
+                context.caches.pods.deleted(&job.uid, &uid);
+                false
+            }
+            Err(error) => {
+                tracing::warn!(job = %job.key, pod = name, %error, "a pod was not deleted");
+                true
+            }
+        }
+    };
+    stream::iter(pods).map(one).buffer_unordered(AT_ONCE).fold(false, |all, failed| async move { all || failed }).await
+}
+
+/// What became of one new pod.
+enum Made {
+    Yes,
+    Refused(String),
+    Failed,
+}
+
+/// True if one could not be made for a reason other than a refusal.
+async fn create_pods(context: &Context, job: &Arc<Job>, pods: Vec<NewPod>) -> bool {
+    let round = pods.first().map_or(0, |p| p.round);
+    let size = pods.first().map_or(0, |p| p.size);
+    let missing = u32::try_from(pods.len()).unwrap_or(u32::MAX);
+    let one = |new: NewPod| create(context, job, new);
+    let made: Vec<Made> = stream::iter(pods).map(one).buffer_unordered(AT_ONCE).collect().await;
+    let mut refusals: Vec<String> = Vec::new();
+    let (mut failed, mut created) = (false, size.saturating_sub(missing));
+    for outcome in made {
+        match outcome {
+            Made::Yes => created += 1,
+            Made::Refused(message) => refusals.push(message),
+            Made::Failed => failed = true,
+        }
+    }
+    let mut entry = job.entry();
+    if let Some(mind) = &mut entry.mind {
+        mind.refused = refusals.into_iter().next().map(|message| Refused { round, created, message });
+    }
+    failed
+}
+
+async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
+    let Ok(_permit) = context.pod_permits.acquire().await else { return Made::Failed };
+    let object = Arc::clone(&job.entry().object);
+    let hint = new.node.as_ref().map(|n| NodeHint { node: n.node.clone(), required: n.required });
+    let built = match eto_cycle::pod::build(&object, &new, hint.as_ref()) {
+        Ok(Some(built)) => built,
+        // The template went or broke since the plan; the next plan says so.
+        Ok(None) => return Made::Failed,
+        Err(problems) => return Made::Refused(problems.to_string()),
+    };
+    if new.index == 0 && !built.overridden.is_empty() {
+        let message = format!("the template sets {}; the operator's values are used", built.overridden.join(", "));
+        let event = Event { warning: true, reason: EventReason::RankVariablesOverridden, message };
+        context.events.tell(&job.key, &job.uid, event);
+    }
+    let name = built.pod.metadata.name.clone().unwrap_or_default();
+    match context.writer.pod(&job.key.namespace, &name, &built.pod).await {
+        Ok(pod) => {
+            if let Some(seen) = seen(&pod) {
+                context.caches.pods.wrote(seen);
+            }
+            Made::Yes
+        }
+        Err(WriteError::Refused(message) | WriteError::Invalid(message)) => {
+            context.telemetry.pod_refused();
+            tracing::warn!(job = %job.key, pod = name, message, "a pod was refused");
+            Made::Refused(message)
+        }
+        Err(error) => {
+            tracing::warn!(job = %job.key, pod = name, %error, "a pod was not made");
+            Made::Failed
+        }
+    }
+}

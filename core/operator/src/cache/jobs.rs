@@ -1,0 +1,255 @@
+//! The jobs: what the API server says of each, and what this replica thinks of it while it leads.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
+use std::time::Instant;
+
+use eto_api::{ElasticJob, ElasticJobStatus};
+use eto_cycle::SpecProblems;
+use eto_engine::job::{JobKey, JobSpec};
+use eto_engine::plan::{Action, Event, Refused};
+use eto_engine::state::{JobState, Memory};
+
+use super::version;
+
+/// All jobs by key.
+#[derive(Debug, Default)]
+pub struct Jobs {
+    inner: RwLock<HashMap<JobKey, Arc<Job>>>,
+    listing: Mutex<Option<Vec<JobKey>>>,
+}
+
+/// One job: one object with one UID. A job that is deleted and made again under its name is another one.
+#[derive(Debug)]
+pub struct Job {
+    pub key: JobKey,
+    pub uid: String,
+    entry: Mutex<Entry>,
+}
+
+impl Job {
+    /// The job's data. Held for moments only, never across an `await`.
+    pub fn entry(&self) -> MutexGuard<'_, Entry> {
+        self.entry.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What is known of a job, and what is meant for it.
+#[derive(Debug)]
+pub struct Entry {
+    /// Without its status and without what only the API server needs.
+    pub object: Arc<ElasticJob>,
+    pub spec: Result<Arc<JobSpec>, SpecProblems>,
+    /// `metadata.resourceVersion`, the newest that is known.
+    pub version: String,
+    /// The status as it is stored, the newest that is known; empty where there is none.
+    pub stored: ElasticJobStatus,
+    /// What this replica thinks, while it leads; `None` until it has taken the job over from `stored`.
+    pub mind: Option<Mind>,
+}
+
+/// What a leading replica thinks of a job. It runs ahead of the stored status by what is not written yet; nothing is
+/// done to pods before the write that names it.
+#[derive(Debug, Default)]
+pub struct Mind {
+    pub state: JobState,
+    pub memory: Memory,
+    pub refused: Option<Refused>,
+    /// What the last plan wants done, once its state is written.
+    pub todo: Vec<Action>,
+    /// What is to be told once the state is written.
+    pub untold: Vec<Event>,
+    /// The actions of an earlier plan are being carried out.
+    pub acting: bool,
+    /// Writes that failed in a row; sets the back-off.
+    pub failures: u32,
+    /// Since when there is something to write that can wait.
+    pub unwritten: Option<Instant>,
+    /// When the last evaluation began, and when the next is due at the latest.
+    pub looked: Option<Instant>,
+    pub due: Option<Instant>,
+    /// When memory was last saved.
+    pub saved: Option<Instant>,
+}
+
+/// What became of a job's news.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    None,
+    Some,
+}
+
+impl Jobs {
+    pub fn get(&self, key: &JobKey) -> Option<Arc<Job>> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    pub fn all(&self) -> Vec<Arc<Job>> {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    }
+
+    pub fn len(&self) -> usize {
+        self.inner.read().unwrap_or_else(PoisonError::into_inner).len()
+    }
+
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// An object from the watch.
+    pub fn seen(&self, mut object: ElasticJob) -> Option<(JobKey, News)> {
+        let key = key(&object)?;
+        let uid = object.metadata.uid.clone()?;
+        if let Some(listing) = self.listing.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+            listing.push(key.clone());
+        }
+        let at = object.metadata.resource_version.clone().unwrap_or_default();
+        let status = object.status.take();
+        trim(&mut object);
+        let mut all = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(job) = all.get(&key).filter(|j| j.uid == uid) {
+            let mut entry = job.entry();
+            if version(Some(&at)) < version(Some(&entry.version)) {
+                return Some((key, News::None));
+            }
+            let news = entry.take(object, at, status);
+            return Some((key.clone(), news));
+        }
+        let spec = eto_cycle::spec::job_spec(&object).map(Arc::new);
+        let entry = Entry { object: Arc::new(object), spec, version: at, stored: status.unwrap_or_default(), mind: None };
+        all.insert(key.clone(), Arc::new(Job { key: key.clone(), uid, entry: Mutex::new(entry) }));
+        Some((key, News::Some))
+    }
+
+    /// The watch says it is gone.
+    pub fn gone(&self, key: &JobKey, uid: Option<&str>) {
+        let mut all = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        if all.get(key).is_some_and(|j| uid.is_none_or(|u| u == j.uid)) {
+            all.remove(key);
+        }
+    }
+
+    pub fn list_begins(&self) {
+        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+    }
+
+    /// The list is whole: the jobs that it did not have are gone. Returns them.
+    pub fn list_ends(&self) -> Vec<JobKey> {
+        let Some(listed) = self.listing.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Vec::new() };
+        let listed: std::collections::HashSet<JobKey> = listed.into_iter().collect();
+        let mut all = self.inner.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<JobKey> = all.keys().filter(|k| !listed.contains(k)).cloned().collect();
+        for key in &gone {
+            all.remove(key);
+        }
+        gone
+    }
+
+    /// This replica leads no more: what it thought is worth nothing now, others write.
+    pub fn forget(&self) {
+        for job in self.all() {
+            job.entry().mind = None;
+        }
+    }
+}
+
+impl Entry {
+    fn take(&mut self, object: ElasticJob, at: String, status: Option<ElasticJobStatus>) -> News {
+        let same_spec = self.object.metadata.generation == object.metadata.generation
+            && self.object.metadata.deletion_timestamp == object.metadata.deletion_timestamp;
+        let echo = at == self.version;
+        self.version = at;
+        let mut news = if same_spec { News::None } else { News::Some };
+        if !same_spec {
+            self.spec = eto_cycle::spec::job_spec(&object).map(Arc::new);
+        }
+        self.object = Arc::new(object);
+        if !echo {
+            let stored = status.unwrap_or_default();
+            if stored != self.stored {
+                news = News::Some;
+            }
+            self.stored = stored;
+        }
+        news
+    }
+
+    /// Our own write of the status was answered with what is stored now.
+    pub fn wrote(&mut self, at: String, status: ElasticJobStatus) {
+        if version(Some(&at)) >= version(Some(&self.version)) {
+            self.version = at;
+            self.stored = status;
+        }
+    }
+
+    pub fn is_leaving(&self) -> bool {
+        self.object.metadata.deletion_timestamp.is_some()
+    }
+}
+
+pub fn key(object: &ElasticJob) -> Option<JobKey> {
+    Some(JobKey { namespace: object.metadata.namespace.clone()?, name: object.metadata.name.clone()? })
+}
+
+/// Managed fields and kubectl's copy of the manifest are most of a small object.
+fn trim(object: &mut ElasticJob) {
+    object.metadata.managed_fields = None;
+    if let Some(annotations) = &mut object.metadata.annotations {
+        annotations.remove("kubectl.kubernetes.io/last-applied-configuration");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn object(uid: &str, version: u64, generation: i64, target: i64) -> ElasticJob {
+        serde_json::from_value(json!({
+            "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob",
+            "metadata": {"namespace": "n", "name": "j", "uid": uid, "resourceVersion": version.to_string(), "generation": generation},
+            "spec": {"replicas": 2},
+            "status": {"targetReplicas": target},
+        }))
+        .unwrap()
+    }
+
+    fn stored(jobs: &Jobs) -> i64 {
+        let key = JobKey { namespace: "n".into(), name: "j".into() };
+        jobs.get(&key).unwrap().entry().stored.target_replicas
+    }
+
+    #[test]
+    fn an_old_echo_never_undoes_an_own_write() {
+        let jobs = Jobs::default();
+        let (key, news) = jobs.seen(object("a", 5, 1, 2)).unwrap();
+        assert_eq!(news, News::Some);
+        jobs.get(&key).unwrap().entry().wrote("9".into(), ElasticJobStatus { target_replicas: 4, ..ElasticJobStatus::default() });
+        assert_eq!(jobs.seen(object("a", 7, 1, 3)).unwrap().1, News::None);
+        assert_eq!(stored(&jobs), 4);
+        assert_eq!(jobs.seen(object("a", 9, 1, 4)).unwrap().1, News::None, "the echo of the own write is no news");
+        assert_eq!(jobs.seen(object("a", 12, 1, 6)).unwrap().1, News::Some, "somebody else wrote the status");
+        assert_eq!(stored(&jobs), 6);
+    }
+
+    #[test]
+    fn a_job_made_again_under_its_name_is_another_one() {
+        let jobs = Jobs::default();
+        let (key, _) = jobs.seen(object("a", 5, 1, 2)).unwrap();
+        jobs.get(&key).unwrap().entry().mind = Some(Mind::default());
+        jobs.seen(object("b", 8, 1, 0)).unwrap();
+        assert!(jobs.get(&key).unwrap().entry().mind.is_none());
+        jobs.gone(&key, Some("a"));
+        assert!(jobs.get(&key).is_some(), "the news of the old one's end is not about this one");
+    }
+
+    #[test]
+    fn a_list_takes_what_it_does_not_have() {
+        let jobs = Jobs::default();
+        let (key, _) = jobs.seen(object("a", 5, 1, 2)).unwrap();
+        jobs.list_begins();
+        assert_eq!(jobs.list_ends(), [key]);
+        assert!(jobs.is_empty());
+    }
+}

@@ -1,0 +1,154 @@
+//! A pod as the engine sees it.
+
+use eto_api::labels;
+use eto_cycle::resources;
+use eto_engine::contract::{Readiness, WorkerPhase};
+use eto_engine::observe::Pod;
+use eto_engine::time::Time;
+use k8s_openapi::api::core::v1::{self as core, ContainerState, ContainerStatus, PodCondition};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
+
+/// Trims a pod to what decisions need; `None` where it lacks what every pod of ours has.
+pub fn observe(pod: &core::Pod) -> Option<Pod> {
+    let meta = &pod.metadata;
+    let label = |name: &str| meta.labels.as_ref().and_then(|l| l.get(name));
+    let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name));
+    let status = pod.status.as_ref();
+    let ready = condition(pod, "Ready");
+    let scheduled = condition(pod, "PodScheduled");
+    let statuses = || status.and_then(|s| s.container_statuses.as_ref()).into_iter().flatten();
+    let initial = || status.and_then(|s| s.init_container_statuses.as_ref()).into_iter().flatten();
+    let reason = status.and_then(|s| s.reason.clone());
+    let disrupted = condition(pod, "DisruptionTarget").is_some_and(|c| c.status == "True")
+        || matches!(reason.as_deref(), Some("Evicted" | "NodeLost" | "NodeShutdown" | "Preempting" | "Shutdown" | "Terminated"));
+    Some(Pod {
+        name: meta.name.clone()?,
+        uid: meta.uid.clone()?,
+        index: label(labels::INDEX)?.parse().ok()?,
+        round: label(labels::ROUND)?.parse().ok()?,
+        round_size: annotation(labels::ROUND_SIZE).and_then(|s| s.parse().ok()).unwrap_or(0),
+        template_hash: label(labels::TEMPLATE_HASH).cloned().unwrap_or_default(),
+        phase: phase(status.and_then(|s| s.phase.as_deref())),
+        reason,
+        ready: readiness(ready),
+        created: meta.creation_timestamp.as_ref().map(time).unwrap_or_default(),
+        started: status.and_then(|s| s.start_time.as_ref()).map(time),
+        ready_changed: ready.and_then(|c| c.last_transition_time.as_ref()).map(time),
+        node: pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty()),
+        unschedulable: scheduled
+            .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))
+            .map(|c| c.message.clone().unwrap_or_else(|| "the scheduler gives no reason".into())),
+        waiting: initial().chain(statuses()).find_map(waiting),
+        deleting: meta.deletion_timestamp.as_ref().map(time),
+        restarts: statuses().map(|c| u32::try_from(c.restart_count).unwrap_or(0)).fold(0, u32::saturating_add),
+        exit_code: pod
+            .spec
+            .as_ref()
+            .and_then(|s| s.containers.first())
+            .and_then(|first| statuses().find(|c| c.name == first.name))
+            .and_then(|c| c.state.as_ref())
+            .and_then(|s| s.terminated.as_ref())
+            .map(|t| t.exit_code),
+        disrupted,
+        request: pod.spec.as_ref().map(resources::utilisation).unwrap_or_default(),
+    })
+}
+
+fn condition<'a>(pod: &'a core::Pod, kind: &str) -> Option<&'a PodCondition> {
+    pod.status.as_ref()?.conditions.as_ref()?.iter().find(|c| c.type_ == kind)
+}
+
+fn phase(phase: Option<&str>) -> WorkerPhase {
+    match phase {
+        Some("Pending") | None => WorkerPhase::Pending,
+        Some("Running") => WorkerPhase::Running,
+        Some("Succeeded") => WorkerPhase::Succeeded,
+        Some("Failed") => WorkerPhase::Failed,
+        Some(_) => WorkerPhase::Unknown,
+    }
+}
+
+fn readiness(ready: Option<&PodCondition>) -> Readiness {
+    match ready.map(|c| c.status.as_str()) {
+        Some("True") => Readiness::Ready,
+        Some("False") => Readiness::NotReady,
+        _ => Readiness::Unknown,
+    }
+}
+
+/// Why a container waits, if it is a reason to tell; `ContainerCreating` and the like are the ordinary course.
+fn waiting(container: &ContainerStatus) -> Option<String> {
+    let ContainerState { waiting: Some(waiting), .. } = container.state.as_ref()? else { return None };
+    let reason = waiting.reason.as_deref()?;
+    if matches!(reason, "ContainerCreating" | "PodInitializing") {
+        return None;
+    }
+    Some(match &waiting.message {
+        Some(message) => format!("{}: {reason}: {message}", container.name),
+        None => format!("{}: {reason}", container.name),
+    })
+}
+
+fn time(at: &MetaTime) -> Time {
+    Time(u64::try_from(at.0.as_millisecond()).unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use serde_json::json;
+
+    fn pod(status: serde_json::Value) -> Pod {
+        let pod: core::Pod = serde_json::from_value(json!({
+            "metadata": {
+                "name": "j-worker-1-x", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
+                "labels": {labels::INDEX: "1", labels::ROUND: "7", labels::TEMPLATE_HASH: "h"},
+            },
+            "spec": {"containers": [{"name": "train", "resources": {"requests": {"cpu": "2"}}}, {"name": "side"}]},
+            "status": status,
+        }))
+        .unwrap();
+        observe(&pod).unwrap()
+    }
+
+    #[test]
+    fn a_running_pod() {
+        let got = pod(json!({
+            "phase": "Running", "startTime": "2026-01-01T00:00:01Z",
+            "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z"}],
+            "containerStatuses": [
+                {"name": "train", "restartCount": 2, "image": "i", "imageID": "", "ready": true},
+                {"name": "side", "restartCount": 1, "image": "i", "imageID": "", "ready": true},
+            ],
+        }));
+        assert_eq!((got.index, got.round, got.restarts, got.is_ready()), (1, 7, 3, true));
+        assert_eq!((got.started.unwrap().0 - got.created.0, got.ready_changed.unwrap().0 - got.created.0), (1000, 2000));
+    }
+
+    #[test]
+    fn why_a_pod_waits() {
+        let got = pod(json!({
+            "phase": "Pending",
+            "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes"}],
+            "containerStatuses": [{"name": "train", "restartCount": 0, "image": "i", "imageID": "", "ready": false,
+                "state": {"waiting": {"reason": "ImagePullBackOff", "message": "no such image"}}}],
+        }));
+        assert_eq!(got.unschedulable.as_deref(), Some("0/4 nodes"));
+        assert_eq!(got.waiting.as_deref(), Some("train: ImagePullBackOff: no such image"));
+        assert!(pod(json!({"phase": "Pending"})).waiting.is_none());
+    }
+
+    #[test]
+    fn whose_fault_an_end_was() {
+        let ended = |reason: &str, code: i32| {
+            pod(json!({
+                "phase": "Failed", "reason": reason,
+                "containerStatuses": [{"name": "train", "restartCount": 0, "image": "i", "imageID": "", "ready": false,
+                    "state": {"terminated": {"exitCode": code}}}],
+            }))
+        };
+        assert_eq!((ended("Evicted", 137).disrupted, ended("Evicted", 137).exit_code), (true, Some(137)));
+        assert!(!ended("Error", 1).disrupted);
+    }
+}

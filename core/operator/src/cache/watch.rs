@@ -1,0 +1,201 @@
+//! The watches that fill the caches.
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use eto_api::{ElasticJob, labels};
+use eto_engine::job::JobKey;
+use futures::{StreamExt, pin_mut};
+use k8s_openapi::api::core::v1 as core;
+use kube::runtime::watcher::{self, Event, watcher};
+use kube::runtime::{WatchStreamExt, watcher::DefaultBackoff};
+use kube::{Api, Client, Resource};
+use serde::de::DeserializeOwned;
+use tokio::sync::watch;
+
+use super::jobs::{Jobs, News};
+use super::observe::observe;
+use super::nodes::Nodes;
+use super::pods::{Pods, Seen};
+use super::version;
+use crate::queue::Queue;
+use crate::settings::Kubernetes;
+use crate::telemetry::Telemetry;
+
+/// All caches.
+#[derive(Clone, Debug, Default)]
+pub struct Watches {
+    pub jobs: Arc<Jobs>,
+    pub pods: Arc<Pods>,
+    pub nodes: Arc<Nodes>,
+}
+
+/// Becomes true when a watch has read its first list whole.
+type Synced = watch::Sender<bool>;
+
+/// Starts the watches; they run until `stop`. What changes is put into `queue`. The receivers turn true when each of
+/// the caches is filled.
+pub fn start(
+    client: &Client,
+    settings: &Kubernetes,
+    caches: &Watches,
+    queue: &Queue,
+    telemetry: &Telemetry,
+    stop: &watch::Receiver<bool>,
+) -> Vec<watch::Receiver<bool>> {
+    let all = watcher::Config::default();
+    let ours = watcher::Config::default().labels(labels::ELASTIC_JOB);
+    let mut synced = Vec::new();
+    let mut begin = || {
+        let (sender, receiver) = watch::channel(false);
+        synced.push(receiver);
+        (sender, telemetry.clone(), stop.clone())
+    };
+
+    let (sender, t, s) = begin();
+    let (jobs, q) = (Arc::clone(&caches.jobs), queue.clone());
+    let api: Api<ElasticJob> = scoped(client, &settings.namespace);
+    tokio::spawn(follow(api, all.clone(), "elasticjobs", sender, t, s, move |event| job_event(&jobs, &q, event)));
+
+    let (sender, t, s) = begin();
+    let (pods, nodes, q) = (Arc::clone(&caches.pods), Arc::clone(&caches.nodes), queue.clone());
+    let jobs = Arc::clone(&caches.jobs);
+    let (api, config): (Api<core::Pod>, _) = if settings.watch_all_pods {
+        (Api::all(client.clone()), all.clone())
+    } else {
+        (scoped(client, &settings.namespace), ours)
+    };
+    tokio::spawn(follow(api, config, "pods", sender, t, s, move |event| pod_event(&jobs, &pods, &nodes, &q, event)));
+
+    let (sender, t, s) = begin();
+    let nodes = Arc::clone(&caches.nodes);
+    tokio::spawn(follow(Api::all(client.clone()), all, "nodes", sender, t, s, move |event| node_event(&nodes, event)));
+    synced
+}
+
+fn scoped<K>(client: &Client, namespace: &str) -> Api<K>
+where
+    K: Resource<Scope = kube::core::NamespaceResourceScope>,
+    K::DynamicType: Default,
+{
+    if namespace.is_empty() { Api::all(client.clone()) } else { Api::namespaced(client.clone(), namespace) }
+}
+
+/// Follows one kind until `stop`. A watch that breaks is begun again, with back-off; what was known stays meanwhile.
+async fn follow<K>(
+    api: Api<K>,
+    config: watcher::Config,
+    what: &'static str,
+    synced: Synced,
+    telemetry: Telemetry,
+    mut stop: watch::Receiver<bool>,
+    on: impl Fn(Event<K>),
+) where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    let changes = watcher(api, config).backoff(DefaultBackoff::default());
+    pin_mut!(changes);
+    loop {
+        let change = tokio::select! {
+            change = changes.next() => change,
+            _ = stop.wait_for(|s| *s) => return,
+        };
+        match change {
+            Some(Ok(event)) => {
+                let whole = matches!(event, Event::InitDone);
+                on(event);
+                if whole {
+                    synced.send_replace(true);
+                }
+            }
+            Some(Err(error)) => {
+                telemetry.watch_broke(what);
+                // A watch that the server has closed or forgotten is the ordinary course; the rest wants a look.
+                tracing::warn!(what, %error, "the watch broke; it is begun again");
+            }
+            None => return,
+        }
+    }
+}
+
+fn job_event(jobs: &Jobs, queue: &Queue, event: Event<ElasticJob>) {
+    match event {
+        Event::Init => jobs.list_begins(),
+        Event::InitDone => {
+            for key in jobs.list_ends() {
+                queue.add(key);
+            }
+        }
+        Event::InitApply(object) | Event::Apply(object) => {
+            if let Some((key, News::Some)) = jobs.seen(object) {
+                queue.add(key);
+            }
+        }
+        Event::Delete(object) => {
+            if let Some(key) = super::jobs::key(&object) {
+                jobs.gone(&key, object.metadata.uid.as_deref());
+                queue.add(key);
+            }
+        }
+    }
+}
+
+fn pod_event(jobs: &Jobs, pods: &Pods, nodes: &Nodes, queue: &Queue, event: Event<core::Pod>) {
+    match event {
+        Event::Init => {
+            pods.list_begins();
+            nodes.pod_list_begins();
+        }
+        Event::InitDone => {
+            nodes.pod_list_ends();
+            let touched = pods.list_ends();
+            if !touched.is_empty() {
+                for job in jobs.all().iter().filter(|j| touched.contains(&j.uid)) {
+                    queue.add(job.key.clone());
+                }
+            }
+        }
+        Event::InitApply(pod) | Event::Apply(pod) => {
+            nodes.pod(&pod);
+            if let Some(seen) = seen(&pod) {
+                let key = JobKey { namespace: seen.namespace.clone(), name: seen.job.clone() };
+                if pods.seen(seen) {
+                    queue.add(key);
+                }
+            }
+        }
+        Event::Delete(pod) => {
+            let uid = pod.metadata.uid.as_deref().unwrap_or_default();
+            nodes.pod_gone(uid);
+            if let Some(seen) = seen(&pod)
+                && pods.gone(&seen.owner, uid)
+            {
+                queue.add(JobKey { namespace: seen.namespace, name: seen.job });
+            }
+        }
+    }
+}
+
+/// A pod as far as it concerns jobs: one that an ElasticJob controls.
+pub(crate) fn seen(pod: &core::Pod) -> Option<Seen> {
+    let owner = pod.metadata.owner_references.iter().flatten().find(|o| o.controller == Some(true))?;
+    if owner.kind != "ElasticJob" || !owner.api_version.starts_with(eto_api::GROUP) {
+        return None;
+    }
+    Some(Seen {
+        namespace: pod.metadata.namespace.clone()?,
+        job: owner.name.clone(),
+        owner: owner.uid.clone(),
+        version: version(pod.metadata.resource_version.as_deref()),
+        pod: observe(pod)?,
+    })
+}
+
+fn node_event(nodes: &Nodes, event: Event<core::Node>) {
+    match event {
+        Event::Init => nodes.list_begins(),
+        Event::InitDone => nodes.list_ends(),
+        Event::InitApply(node) | Event::Apply(node) => nodes.seen(&node),
+        Event::Delete(node) => nodes.gone(node.metadata.name.as_deref().unwrap_or_default()),
+    }
+}

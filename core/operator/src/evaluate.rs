@@ -1,0 +1,301 @@
+//! The evaluation loop: every job is sized once a period, from one gathering of signals for all jobs that are due.
+//!
+//! Jobs are spread over the period by a hash of their UID. What is due first is looked at first, so a cycle that takes
+//! longer than its time delays jobs and never drops one. An evaluation that changes nothing costs no request.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use eto_cycle::log::{DecisionLog, LogEntry, LogSettings};
+use eto_engine::signals::SignalSet;
+use eto_engine::wants::signal_ids;
+use eto_policy_host::Snapshot;
+use eto_signals::{Auth, BasicAuth, Prometheus, PrometheusSettings, Tls, Wants};
+use tokio::sync::watch;
+
+use crate::cache::jobs::Job;
+use crate::context::{Context, now};
+use crate::look::{self, Looked, Wanting};
+use crate::settings;
+
+/// Jobs that a thread takes at a time.
+const CHUNK: usize = 32;
+/// A period is cut into at most this many gatherings.
+const SLOTS: u32 = 5;
+
+/// Why the loop can't run.
+#[derive(Debug, thiserror::Error)]
+pub enum EvaluatorError {
+    #[error("prometheus: {0}")]
+    Signals(#[from] eto_signals::SettingsError),
+    #[error("the decision log in {path} can't be written: {message}")]
+    Log { path: String, message: String },
+}
+
+/// Sizes jobs.
+pub struct Evaluator {
+    context: Context,
+    source: Option<Prometheus>,
+    log: Option<Arc<DecisionLog>>,
+    threads: usize,
+    began: Instant,
+    wanting: Arc<Wanting>,
+    /// When each signal was last read whole, by name.
+    read: Mutex<HashMap<String, Instant>>,
+}
+
+impl Evaluator {
+    pub fn new(context: Context) -> Result<Self, EvaluatorError> {
+        let settings = &context.settings;
+        let source = match settings.prometheus.url.as_str() {
+            "" => {
+                tracing::warn!("prometheus.url is empty: there are no signals, and jobs with a scaling policy hold");
+                None
+            }
+            _ => Some(Prometheus::new(source_settings(&settings.prometheus))?),
+        };
+        let log = open_log(&settings.decision_log)?;
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        let threads = match settings.evaluation.threads {
+            0 => cores,
+            n => usize::try_from(n).unwrap_or(1),
+        };
+        Ok(Evaluator {
+            context,
+            source,
+            log,
+            threads,
+            began: Instant::now(),
+            wanting: Arc::default(),
+            read: Mutex::default(),
+        })
+    }
+
+    fn period(&self) -> Duration {
+        self.context.settings.evaluation.period.get()
+    }
+
+    /// Runs until `stop` turns true.
+    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+        // Gatherings at most every three seconds, unless the period itself is shorter.
+        let slots = u32::try_from(self.period().as_secs() / 3).unwrap_or(SLOTS).clamp(1, SLOTS);
+        let mut ticks = tokio::time::interval(self.period() / slots);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = ticks.tick() => {}
+                _ = stop.wait_for(|s| *s) => break,
+            }
+            if self.context.leadership.may_act() {
+                tokio::select! {
+                    () = self.cycle() => {}
+                    _ = stop.wait_for(|s| *s) => break,
+                }
+            }
+        }
+    }
+
+    async fn cycle(&self) {
+        let began = Instant::now();
+        let all = self.context.caches.jobs.all();
+        self.count(&all);
+        let due = due(all, began);
+        if due.is_empty() {
+            return;
+        }
+        let overdue = due.iter().filter(|(at, _)| at.is_some_and(|at| at + self.period() < began)).count();
+        let jobs: Arc<[Arc<Job>]> = due.into_iter().map(|(_, job)| job).collect();
+        let snapshot = self.context.registry.snapshot();
+        let signals = Arc::new(self.gather(&jobs, &snapshot).await);
+        self.look(&jobs, &snapshot, &signals).await;
+        let took = began.elapsed();
+        self.context.telemetry.cycle(took, self.period(), overdue);
+        if took > self.period() {
+            tracing::warn!(jobs = jobs.len(), ?took, period = ?self.period(), overdue, "the cycle took longer than its period");
+        }
+    }
+
+    /// Asks for all signals of these jobs at once.
+    async fn gather(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>) -> SignalSet {
+        let (jobs, snapshot, wanting) = (Arc::clone(jobs), Arc::clone(snapshot), Arc::clone(&self.wanting));
+        let wants = tokio::task::spawn_blocking(move || {
+            let mut wants = Wants::new();
+            for job in jobs.iter() {
+                let Ok(spec) = job.entry().spec.clone() else { continue };
+                let asked = wanting.of(&spec, &snapshot).unwrap_or_default();
+                for id in signal_ids(&spec, &asked) {
+                    wants.entry(id).or_default().insert(spec.key.namespace.clone());
+                }
+            }
+            wanting.forget_unused();
+            wants
+        });
+        let wants = wants.await.unwrap_or_default();
+        let at = now();
+        let Some(source) = self.source.as_ref().filter(|_| !wants.is_empty()) else {
+            return SignalSet { at, ..SignalSet::default() };
+        };
+        let began = Instant::now();
+        let signals = source.gather(&wants, at).await;
+        self.context.telemetry.gathered(began.elapsed());
+        let mut read = self.read.lock().unwrap_or_else(PoisonError::into_inner);
+        for (id, data) in &signals.signals {
+            // Users name custom signals; series for them would have no bound.
+            let name = if id.query.is_some() { "custom" } else { id.name.as_str() };
+            let last = read.entry(name.to_owned()).or_insert(began);
+            if data.trouble.is_none() {
+                *last = Instant::now();
+            }
+            self.context.telemetry.signal(name, last.elapsed(), data.trouble.is_some());
+        }
+        signals
+    }
+
+    /// Looks at the jobs, on threads that may block: the runtime stays free for requests.
+    async fn look(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>, signals: &Arc<SignalSet>) {
+        let next = Arc::new(AtomicUsize::new(0));
+        let threads: Vec<_> = (0..self.threads.min(jobs.len().div_ceil(CHUNK)))
+            .map(|_| {
+                let (context, log) = (self.context.clone(), self.log.clone());
+                let (jobs, next) = (Arc::clone(jobs), Arc::clone(&next));
+                let (snapshot, signals) = (Arc::clone(snapshot), Arc::clone(signals));
+                let wanting = Arc::clone(&self.wanting);
+                let (period, began) = (self.period(), self.began);
+                tokio::task::spawn_blocking(move || {
+                    loop {
+                        let from = next.fetch_add(CHUNK, Ordering::Relaxed);
+                        let Some(chunk) = jobs.get(from..jobs.len().min(from + CHUNK)).filter(|c| !c.is_empty()) else { break };
+                        for job in chunk {
+                            let looked = look::look(&context, job, &wanting, &snapshot, &signals, now());
+                            schedule(job, looked.as_ref(), period, began);
+                            if let (Some(log), Some(looked)) = (&log, looked) {
+                                let Looked { decision, input, .. } = looked;
+                                log.write(LogEntry { job: job.key.clone(), decision, input });
+                            }
+                        }
+                    }
+                })
+            })
+            .collect();
+        for thread in threads {
+            if let Err(error) = thread.await {
+                tracing::error!(%error, "a thread of the evaluation ended; its jobs are looked at in the next cycle");
+            }
+        }
+    }
+
+    fn count(&self, jobs: &[Arc<Job>]) {
+        let mut counts: HashMap<String, usize> = HashMap::new();
+        for job in jobs {
+            let phase = job.entry().stored.phase.clone();
+            *counts.entry(if phase.is_empty() { "New".to_owned() } else { phase }).or_default() += 1;
+        }
+        self.context.telemetry.phases(&counts.into_iter().collect::<Vec<_>>());
+    }
+}
+
+/// The jobs that are due, those due first in front; `None` = never looked at.
+fn due(jobs: Vec<Arc<Job>>, now: Instant) -> Vec<(Option<Instant>, Arc<Job>)> {
+    let mut due: Vec<_> = jobs
+        .into_iter()
+        .filter_map(|job| {
+            let at = job.entry().mind.as_ref()?.due;
+            at.is_none_or(|at| at <= now).then_some((at, job))
+        })
+        .collect();
+    due.sort_by_key(|(at, _)| *at);
+    due
+}
+
+/// Sets when the job is due next: once a period, at the moment of the period that its UID gives it.
+fn schedule(job: &Job, looked: Option<&Looked>, period: Duration, began: Instant) {
+    let at = next_due(&job.uid, period, began, Instant::now());
+    let sooner = looked.and_then(|l| l.next_look).map(|wait| Instant::now() + wait);
+    if let Some(mind) = &mut job.entry().mind {
+        mind.due = Some(sooner.map_or(at, |s| s.min(at)));
+    }
+}
+
+/// The first moment at least half a period from now that has the phase of the UID.
+fn next_due(uid: &str, period: Duration, began: Instant, now: Instant) -> Instant {
+    let period_ns = period.as_nanos().max(1);
+    // FNV-1a: spread evenly, and the same after a restart.
+    let hash = uid.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |h, b| (h ^ u64::from(b)).wrapping_mul(0x0100_0000_01b3));
+    let phase = u128::from(hash) % period_ns;
+    let earliest = (now.duration_since(began) + period / 2).as_nanos();
+    let rounds = earliest.saturating_sub(phase).div_ceil(period_ns);
+    began + Duration::from_nanos(u64::try_from(rounds * period_ns + phase).unwrap_or(u64::MAX))
+}
+
+fn open_log(settings: &settings::DecisionLog) -> Result<Option<Arc<DecisionLog>>, EvaluatorError> {
+    if settings.path.as_os_str().is_empty() {
+        return Ok(None);
+    }
+    let log = LogSettings {
+        max_bytes: u64::from(settings.max_mebibytes) * 1024 * 1024,
+        max_files: settings.files,
+        ..LogSettings::new(&settings.path)
+    };
+    DecisionLog::open(log)
+        .map(|log| Some(Arc::new(log)))
+        .map_err(|e| EvaluatorError::Log { path: settings.path.display().to_string(), message: e.to_string() })
+}
+
+fn source_settings(settings: &settings::Prometheus) -> PrometheusSettings {
+    let some = |p: &std::path::PathBuf| Some(p.clone()).filter(|p| !p.as_os_str().is_empty());
+    PrometheusSettings {
+        url: settings.url.clone(),
+        timeout: settings.timeout.get(),
+        deadline: settings.deadline.get(),
+        max_concurrency: usize::try_from(settings.concurrency).unwrap_or(1),
+        scrape_interval: settings.scrape_interval.get(),
+        namespace_label: settings.namespace_label.clone(),
+        auth: Auth {
+            bearer_token_file: some(&settings.bearer_token_file),
+            basic: some(&settings.password_file)
+                .map(|password_file| BasicAuth { username: settings.username.clone(), password_file }),
+        },
+        tls: Tls {
+            ca_file: some(&settings.ca_file),
+            cert_file: some(&settings.cert_file),
+            key_file: some(&settings.key_file),
+            ..Tls::default()
+        },
+        ..PrometheusSettings::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_job_is_due_once_a_period_at_its_own_moment() {
+        let (began, period) = (Instant::now(), Duration::from_secs(15));
+        for uid in ["a", "b", "c4f5-77", "0000"] {
+            let mut at = began;
+            for _ in 0..100 {
+                let next = next_due(uid, period, began, at);
+                let gap = next.duration_since(at);
+                assert!(gap >= period / 2 && gap <= period.mul_f64(1.5), "{uid}: {gap:?}");
+                if at != began {
+                    assert_eq!(gap, period, "{uid}");
+                }
+                at = next;
+            }
+        }
+    }
+
+    #[test]
+    fn jobs_are_spread_over_the_period() {
+        let (began, period) = (Instant::now(), Duration::from_secs(10));
+        let mut slots = [0; 10];
+        for i in 0..1000 {
+            let at = next_due(&format!("uid-{i}"), period, began, began).duration_since(began);
+            slots[usize::try_from(at.as_secs() % 10).unwrap_or(0)] += 1;
+        }
+        assert!(slots.iter().all(|n| (50..200).contains(n)), "{slots:?}");
+    }
+}

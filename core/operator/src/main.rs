@@ -1,0 +1,93 @@
+//! The operator's process: settings, log, exit codes.
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: environment, files, signals")]
+
+use std::process::ExitCode;
+
+use eto_operator::settings::{Log, LogFormat, Settings, SettingsError, Source, command, resolve};
+use tokio::sync::watch;
+use tracing_subscriber::EnvFilter;
+
+fn main() -> ExitCode {
+    let flags = command().get_matches();
+    let settings = match settings(&flags) {
+        Ok(settings) => settings,
+        Err(error) => {
+            eprintln!("elastic-training-operator: {error}");
+            return ExitCode::from(2);
+        }
+    };
+    if flags.get_flag("print-settings") {
+        print!("{}", settings.shown());
+        return ExitCode::SUCCESS;
+    }
+    if let Err(message) = logging(&settings.log) {
+        eprintln!("elastic-training-operator: {message}");
+        return ExitCode::from(2);
+    }
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("elastic-training-operator: threads can't be started: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let (stop, stopped) = watch::channel(false);
+    let outcome = runtime.block_on(async {
+        tokio::spawn(until_told(stop));
+        eto_operator::run(settings, stopped).await
+    });
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            tracing::error!(%error, "the operator can't run");
+            eprintln!("elastic-training-operator: {error}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn settings(flags: &clap::ArgMatches) -> Result<Settings, SettingsError> {
+    let mut source = Source { file: None, environment: std::env::vars_os().filter_map(text).collect() };
+    if let Some(path) = flags.get_one::<String>("config").filter(|p| !p.is_empty()) {
+        let text = std::fs::read_to_string(path)
+            .map_err(|e| SettingsError::Unreadable { path: path.clone(), message: e.to_string() })?;
+        source.file = Some((path.clone(), text));
+    }
+    resolve(&source, flags)
+}
+
+/// Variables that are no text are none of ours.
+fn text((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(String, String)> {
+    Some((name.into_string().ok()?, value.into_string().ok()?))
+}
+
+fn logging(log: &Log) -> Result<(), String> {
+    let filter = EnvFilter::try_new(&log.level).map_err(|e| format!("log.level `{}`: {e}", log.level))?;
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let set = match log.format {
+        LogFormat::Json => builder.json().flatten_event(true).try_init(),
+        LogFormat::Text => builder.with_ansi(false).try_init(),
+    };
+    set.map_err(|e| e.to_string())
+}
+
+/// SIGTERM or SIGINT: stop in good order. A second one ends the process at once.
+async fn until_told(stop: watch::Sender<bool>) {
+    use tokio::signal::unix::{SignalKind, signal};
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+        tracing::error!("signals can't be caught; the operator ends only by SIGKILL");
+        return std::future::pending().await;
+    };
+    for told in 0_u8.. {
+        tokio::select! {
+            _ = terminate.recv() => {}
+            _ = interrupt.recv() => {}
+        }
+        if told == 0 {
+            tracing::info!("told to stop; finishing what is being written");
+            stop.send_replace(true);
+        } else {
+            std::process::exit(130);
+        }
+    }
+}

@@ -1,0 +1,234 @@
+//! From what is there to what is to be: plan, write the status, hand the actions over.
+//!
+//! The order keeps a crash harmless: a round and its victims are in the stored status before a pod is touched, and
+//! planning again on the same facts gives the same actions.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use eto_api::ElasticJobStatus;
+use eto_cycle::status::{StatusFacts, from_status, to_status, worth_writing};
+use eto_engine::conditions;
+use eto_engine::job::{JobKey, JobSpec};
+use eto_engine::observe::Pod;
+use eto_engine::plan::{self, Action, Event, PlanFacts};
+use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory};
+use eto_engine::time::Time;
+use serde_json::Value;
+
+use crate::apply::{WriteError, merge_patch};
+use crate::cache::jobs::{Entry, Job, Mind};
+use crate::context::{Context, back_off, now};
+
+/// What one look at a job came to.
+#[derive(Debug, Default)]
+struct Step {
+    /// The stored version and the patch that makes the stored status the meant one.
+    write: Option<(String, Value)>,
+    /// Look again after this, at the latest.
+    again: Option<Duration>,
+}
+
+/// Looks at one job; called for one at a time.
+pub async fn reconcile(context: Context, key: JobKey) {
+    if !context.leadership.may_act() {
+        return;
+    }
+    let Some(job) = context.caches.jobs.get(&key) else {
+        context.telemetry.job_gone(&key.namespace, &key.name);
+        return;
+    };
+    let step = think(&context, &job, now());
+    if let Some((version, patch)) = step.write {
+        match context.writer.status(&key, &version, &patch).await {
+            Ok((version, status)) => {
+                let mut entry = job.entry();
+                entry.wrote(version, status);
+                if let Some(mind) = &mut entry.mind {
+                    mind.failures = 0;
+                    mind.unwritten = None;
+                    mind.saved = Some(Instant::now());
+                }
+            }
+            Err(error) => return failed(&context, &job, &error),
+        }
+    }
+    hand_over(&context, &job);
+    if let Some(again) = step.again {
+        context.plans.add_after(key, again);
+    }
+}
+
+/// The status is stored: events may be told and pods touched.
+fn hand_over(context: &Context, job: &Job) {
+    let mut entry = job.entry();
+    let leaving = entry.is_leaving();
+    let Some(mind) = &mut entry.mind else { return };
+    for event in std::mem::take(&mut mind.untold) {
+        context.events.tell(&job.key, &job.uid, event);
+    }
+    if !mind.todo.is_empty() && !mind.acting && !leaving {
+        mind.acting = true;
+        context.acts.add(job.key.clone());
+    }
+}
+
+fn failed(context: &Context, job: &Job, error: &WriteError) {
+    let failures = {
+        let mut entry = job.entry();
+        let Some(mind) = &mut entry.mind else { return };
+        mind.failures = mind.failures.saturating_add(1);
+        mind.failures
+    };
+    match error {
+        WriteError::Gone | WriteError::NotLeading => return,
+        // The watch brings what changed; the look then starts from that.
+        WriteError::Conflict(_) => tracing::debug!(job = %job.key, %error, "the status was not written"),
+        _ => tracing::warn!(job = %job.key, %error, failures, "the status was not written"),
+    }
+    context.plans.add_after(job.key.clone(), back_off(failures));
+}
+
+/// Plans for a job and says what is to be written. Takes the job's lock, does not wait for anything.
+fn think(context: &Context, job: &Job, now: Time) -> Step {
+    let pods = context.caches.pods.of(&job.uid);
+    let mut entry = job.entry();
+    if entry.is_leaving() {
+        // Its pods and its service go with it, by their owner references.
+        return Step::default();
+    }
+    adopt(&mut entry, &pods, now);
+    let spec = entry.spec.clone();
+    let Some(mut mind) = entry.mind.take() else { return Step::default() };
+    let mut step = Step::default();
+    match &spec {
+        Ok(spec) => {
+            let sick = sick_nodes(context, &pods);
+            step.again = advance(&mut mind, spec, &pods, &sick, now);
+            if context.settings.server.per_job_metrics {
+                let ready = pods.iter().filter(|p| p.is_ready()).count();
+                let ready = u32::try_from(ready).unwrap_or(u32::MAX);
+                context.telemetry.job(&job.key.namespace, &job.key.name, mind.state.target, ready);
+            }
+        }
+        Err(problems) => {
+            // Nothing is done to a job whose spec can't be read: its pods go on as they are.
+            mind.todo.clear();
+            let condition =
+                conditions::new(ConditionKind::Created, false, ConditionReason::InvalidSpec, problems.to_string(), now);
+            conditions::merge(&mut mind.state.conditions, vec![condition]);
+        }
+    }
+    let status = status(&entry, &mind, &pods, now);
+    let delay = context.settings.reconcile.status_delay.get();
+    let checkpoint = context.settings.evaluation.checkpoint_period.get();
+    match due(&entry, &mind, &status, delay, checkpoint) {
+        Due::Now => {
+            let stored = serde_json::to_value(&entry.stored).unwrap_or_default();
+            let meant = serde_json::to_value(&status).unwrap_or_default();
+            step.write = merge_patch(&stored, &meant).map(|patch| (entry.version.clone(), patch));
+        }
+        Due::In(wait) => {
+            mind.unwritten.get_or_insert_with(Instant::now);
+            step.again = Some(step.again.map_or(wait, |a| a.min(wait)));
+        }
+        Due::No => mind.unwritten = None,
+    }
+    entry.mind = Some(mind);
+    step
+}
+
+/// Takes a job over from its stored status, or from its live pods where that is lost.
+fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
+    if entry.mind.is_some() {
+        return;
+    }
+    let restored = from_status(&entry.stored, now);
+    let (state, memory) = match (restored, &entry.spec) {
+        (Some(restored), _) => (restored.state, restored.memory),
+        (None, Ok(spec)) => (plan::recover(spec, pods, now), Memory::new(now)),
+        (None, Err(_)) => (JobState::default(), Memory::new(now)),
+    };
+    entry.mind = Some(Mind { state, memory, ..Mind::default() });
+}
+
+/// One step of the plan. Gives how long it may take until the next look.
+fn advance(mind: &mut Mind, spec: &JobSpec, pods: &[Pod], sick: &BTreeSet<String>, now: Time) -> Option<Duration> {
+    let facts = PlanFacts { refused: mind.refused.as_ref(), sick_nodes: Some(sick), ..PlanFacts::default() };
+    let plan = plan::plan(spec, &mind.state, pods, &facts, now);
+    mind.state = plan.state;
+    if !mind.acting {
+        mind.todo = plan.actions;
+    }
+    mind.untold.extend(plan.events);
+    plan.next_look.map(|at| at.since(now).max(Duration::from_millis(10)))
+}
+
+fn sick_nodes(context: &Context, pods: &[Pod]) -> BTreeSet<String> {
+    pods.iter().filter_map(|p| p.node.as_deref()).filter(|n| context.caches.nodes.is_sick(n)).map(str::to_owned).collect()
+}
+
+fn status(entry: &Entry, mind: &Mind, pods: &[Pod], now: Time) -> ElasticJobStatus {
+    let count = |n: usize| u32::try_from(n).unwrap_or(u32::MAX);
+    to_status(&StatusFacts {
+        job: &entry.object,
+        spec: entry.spec.as_deref().ok(),
+        state: &mind.state,
+        memory: &mind.memory,
+        decision: mind.memory.last.as_ref(),
+        replicas: count(pods.iter().filter(|p| p.deleting.is_none()).count()),
+        ready: count(pods.iter().filter(|p| p.is_ready() && p.deleting.is_none()).count()),
+        now,
+    })
+}
+
+/// Whether the status is to be written.
+#[derive(Debug, PartialEq, Eq)]
+enum Due {
+    No,
+    Now,
+    In(Duration),
+}
+
+fn due(entry: &Entry, mind: &Mind, status: &ElasticJobStatus, delay: Duration, checkpoint: Duration) -> Due {
+    let stored = &entry.stored;
+    if !worth_writing(Some(stored), status) {
+        let overdue = mind.saved.is_some_and(|at| at.elapsed() >= checkpoint);
+        let kept = |s: &ElasticJobStatus| s.memory.as_ref().map(|m| (m.policy_state.clone(), m.circuits.clone()));
+        return if overdue && kept(status) != kept(stored) { Due::Now } else { Due::No };
+    }
+    let urgent = !mind.todo.is_empty()
+        || stored.phase != status.phase
+        || stored.target_replicas != status.target_replicas
+        || stored.round.as_ref().map(|r| r.generation) != status.round.as_ref().map(|r| r.generation)
+        || stored.victims != status.victims;
+    let waited = mind.unwritten.map_or(Duration::ZERO, |since| since.elapsed());
+    if urgent || waited >= delay { Due::Now } else { Due::In(delay - waited) }
+}
+
+/// A job is asked to be looked at because of what its actions came to.
+pub fn acted(context: &Context, job: &Job, failed: bool) {
+    let failures = {
+        let mut entry = job.entry();
+        let Some(mind) = &mut entry.mind else { return };
+        mind.acting = false;
+        mind.todo.clear();
+        mind.failures = if failed { mind.failures.saturating_add(1) } else { 0 };
+        mind.failures
+    };
+    if failed {
+        context.plans.add_after(job.key.clone(), back_off(failures));
+    } else {
+        context.plans.add(job.key.clone());
+    }
+}
+
+/// Whether a plan's actions make pods.
+pub fn makes_pods(actions: &[Action]) -> bool {
+    actions.iter().any(|a| matches!(a, Action::CreatePod(_)))
+}
+
+/// Puts events of an evaluation where the next stored status takes them along.
+pub fn tell_later(mind: &mut Mind, events: impl IntoIterator<Item = Event>) {
+    mind.untold.extend(events);
+}
