@@ -9,15 +9,15 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use eto_cycle::log::{DecisionLog, LogEntry, LogSettings};
+use eto_cycle::wants::WantsCache;
 use eto_engine::signals::SignalSet;
-use eto_engine::wants::signal_ids;
 use eto_policy_host::Snapshot;
-use eto_signals::{Auth, BasicAuth, Prometheus, PrometheusSettings, Tls, Wants};
+use eto_signals::{Auth, BasicAuth, Prometheus, PrometheusSettings, Tls};
 use tokio::sync::watch;
 
 use crate::cache::jobs::Job;
 use crate::context::{Context, now};
-use crate::look::{self, Looked, Wanting};
+use crate::look::{self, Looked};
 use crate::settings;
 
 /// Jobs that a thread takes at a time.
@@ -41,7 +41,7 @@ pub struct Evaluator {
     log: Option<Arc<DecisionLog>>,
     threads: usize,
     began: Instant,
-    wanting: Arc<Wanting>,
+    wants: Arc<WantsCache>,
     /// When each signal was last read whole, by name.
     read: Mutex<HashMap<String, Instant>>,
 }
@@ -68,7 +68,7 @@ impl Evaluator {
             log,
             threads,
             began: Instant::now(),
-            wanting: Arc::default(),
+            wants: Arc::default(),
             read: Mutex::default(),
         })
     }
@@ -119,18 +119,10 @@ impl Evaluator {
 
     /// Asks for all signals of these jobs at once.
     async fn gather(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>) -> SignalSet {
-        let (jobs, snapshot, wanting) = (Arc::clone(jobs), Arc::clone(snapshot), Arc::clone(&self.wanting));
+        let (jobs, snapshot, cache) = (Arc::clone(jobs), Arc::clone(snapshot), Arc::clone(&self.wants));
         let wants = tokio::task::spawn_blocking(move || {
-            let mut wants = Wants::new();
-            for job in jobs.iter() {
-                let Ok(spec) = job.entry().spec.clone() else { continue };
-                let asked = wanting.of(&spec, &snapshot).unwrap_or_default();
-                for id in signal_ids(&spec, &asked) {
-                    wants.entry(id).or_default().insert(spec.key.namespace.clone());
-                }
-            }
-            wanting.forget_unused();
-            wants
+            let specs: Vec<_> = jobs.iter().filter_map(|job| job.entry().spec.clone().ok()).collect();
+            cache.collect(specs.iter().map(|s| &**s), &snapshot, now())
         });
         let wants = wants.await.unwrap_or_default();
         let at = now();
@@ -161,14 +153,14 @@ impl Evaluator {
                 let (context, log) = (self.context.clone(), self.log.clone());
                 let (jobs, next) = (Arc::clone(jobs), Arc::clone(&next));
                 let (snapshot, signals) = (Arc::clone(snapshot), Arc::clone(signals));
-                let wanting = Arc::clone(&self.wanting);
+                let wants = Arc::clone(&self.wants);
                 let (period, began) = (self.period(), self.began);
                 tokio::task::spawn_blocking(move || {
                     loop {
                         let from = next.fetch_add(CHUNK, Ordering::Relaxed);
                         let Some(chunk) = jobs.get(from..jobs.len().min(from + CHUNK)).filter(|c| !c.is_empty()) else { break };
                         for job in chunk {
-                            let looked = look::look(&context, job, &wanting, &snapshot, &signals, now());
+                            let looked = look::look(&context, job, &wants, &snapshot, &signals, now());
                             schedule(job, looked.as_ref(), period, began);
                             if let (Some(log), Some(looked)) = (&log, looked) {
                                 let Looked { decision, input, .. } = looked;

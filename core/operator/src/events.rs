@@ -150,6 +150,7 @@ fn name(reason: EventReason) -> &'static str {
         EventReason::RoundRunning => "RoundRunning",
         EventReason::SuccessfulRescale => "SuccessfulRescale",
         EventReason::WorkerLost => "WorkerLost",
+        EventReason::ContainersRestarted => "ContainersRestarted",
         EventReason::StartTimedOut => "StartTimedOut",
         EventReason::GrowthRefused => "GrowthRefused",
         EventReason::Suspended => "Suspended",

@@ -5,21 +5,21 @@
 //! operator's own metrics. `docs/decisions/0008-operator-loop.md` says how they fit together.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: clocks, environment, files, sockets")]
 
-mod act;
-mod apply;
-mod cache;
-mod client;
-mod context;
-mod evaluate;
-mod events;
-mod leader;
-mod look;
-mod policies;
-mod queue;
-mod reconcile;
-mod run;
-mod server;
+pub mod act;
+pub mod apply;
+pub mod cache;
+pub mod client;
+pub mod context;
+pub mod evaluate;
+pub mod events;
+pub mod leader;
+pub mod look;
+pub mod policies;
+pub mod queue;
+pub mod reconcile;
+pub mod run;
+pub mod server;
 pub mod settings;
-mod telemetry;
+pub mod telemetry;
 
 pub use run::{RunError, run};

@@ -166,6 +166,7 @@ mod tests {
             uid: uid.into(),
             index,
             round: 1,
+            round_size: 1,
             template_hash: "h".into(),
             phase,
             reason: None,
