@@ -83,13 +83,12 @@ fn limited_by(decision: &Decision, by: Limiter) -> bool {
 
 /// The last limiter that changed the size says why it is what it is.
 fn limited(decision: &Decision, now: Time) -> Condition {
-    match decision.limits.iter().rev().find(|l| l.by != Limiter::RecommendOnly).or(decision.limits.last()) {
-        Some(limit) => new(Kind::ScalingLimited, true, reason(limit.by), limit.message.clone(), now),
-        None => {
-            let message = "the proposed size is within the acceptable range";
-            new(Kind::ScalingLimited, false, Why::DesiredWithinRange, message, now)
-        }
+    let last = decision.limits.iter().rev().find(|l| l.by != Limiter::RecommendOnly).or(decision.limits.last());
+    if let Some(limit) = last {
+        return new(Kind::ScalingLimited, true, reason(limit.by), limit.message.clone(), now);
     }
+    let message = "the proposed size is within the acceptable range";
+    new(Kind::ScalingLimited, false, Why::DesiredWithinRange, message, now)
 }
 
 fn healthy(decision: &Decision, now: Time) -> Condition {

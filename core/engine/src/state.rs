@@ -251,7 +251,7 @@ pub enum ConditionReason {
     BackoffLimitExceeded,
     /// Active longer than `activeDeadlineSeconds`.
     DeadlineExceeded,
-    /// Restart policy ExitCode and an exit code of 1 to 127.
+    /// Restart policy `ExitCode` and an exit code of 1 to 127.
     NonRetryableExit,
     /// The job goes on.
     NotFinished,
@@ -262,7 +262,7 @@ pub enum ConditionReason {
     ScalingDisabled,
     /// A Resource metric has no value.
     FailedGetResourceMetric,
-    /// A ContainerResource metric has no value.
+    /// A `ContainerResource` metric has no value.
     FailedGetContainerResourceMetric,
     /// A Pods metric has no value.
     FailedGetPodsMetric,

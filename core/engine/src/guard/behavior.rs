@@ -17,6 +17,9 @@ pub fn legacy_cap(current: u32) -> u32 {
     current.saturating_mul(2).max(4)
 }
 
+/// Scale events, or recommendations: how many, and when.
+pub type Events<'a> = &'a [(Time, u32)];
+
 /// A size after its limits, and the limit that changed it.
 pub type Limited = (u32, Option<Limiter>);
 
@@ -35,7 +38,7 @@ pub fn limit_rates(
     (current, desired): (u32, u32),
     (min, max): (u32, u32),
     behavior: &Behavior,
-    (ups, downs): (&[(Time, u32)], &[(Time, u32)]),
+    (ups, downs): (Events<'_>, Events<'_>),
     now: Time,
 ) -> Limited {
     if desired > current {
@@ -55,17 +58,17 @@ pub fn limit_rates(
 }
 
 /// The size at the beginning of a policy's period: what was added since is taken off, what was removed is put back.
-fn period_start(current: u32, ups: &[(Time, u32)], downs: &[(Time, u32)], period: Duration, now: Time) -> f64 {
+fn period_start(current: u32, ups: Events<'_>, downs: Events<'_>, period: Duration, now: Time) -> f64 {
     f64::from(current) - change_since(ups, period, now) + change_since(downs, period, now)
 }
 
 /// Sum of the changes that are younger than the period.
-pub fn change_since(events: &[(Time, u32)], period: Duration, now: Time) -> f64 {
+pub fn change_since(events: Events<'_>, period: Duration, now: Time) -> f64 {
     let from = now.minus(period);
     events.iter().filter(|(at, _)| *at > from).map(|(_, n)| f64::from(*n)).sum()
 }
 
-fn up_limit(current: u32, rules: &ScalingRules, ups: &[(Time, u32)], downs: &[(Time, u32)], now: Time) -> u32 {
+fn up_limit(current: u32, rules: &ScalingRules, ups: Events<'_>, downs: Events<'_>, now: Time) -> u32 {
     if rules.select == SelectPolicy::Disabled {
         return current;
     }
@@ -80,7 +83,7 @@ fn up_limit(current: u32, rules: &ScalingRules, ups: &[(Time, u32)], downs: &[(T
     limit.unwrap_or(u32::MAX)
 }
 
-fn down_limit(current: u32, rules: &ScalingRules, ups: &[(Time, u32)], downs: &[(Time, u32)], now: Time) -> u32 {
+fn down_limit(current: u32, rules: &ScalingRules, ups: Events<'_>, downs: Events<'_>, now: Time) -> u32 {
     if rules.select == SelectPolicy::Disabled {
         return current;
     }

@@ -1,6 +1,7 @@
 //! Which nodes a worker of a job may run on, and how many workers would fit.
 
 use std::collections::{BTreeMap, HashSet};
+use std::hash::BuildHasher;
 
 use super::Reservations;
 use crate::contract::{NONE, WorkerRequest};
@@ -62,12 +63,12 @@ pub struct Candidates<'a> {
 
 /// The nodes on which a worker may run and fits now. Nodes in `own` (where the job has members) are kept even if they
 /// are full or closed, so that members can be spoken of.
-pub fn prefilter<'a>(
+pub fn prefilter<'a, S: BuildHasher>(
     nodes: &'a [Node],
     constraints: &Constraints,
     request: &WorkerRequest,
     reservations: &Reservations,
-    own: &HashSet<&str>,
+    own: &HashSet<&str, S>,
 ) -> Candidates<'a> {
     let mut out = Candidates::default();
     for node in nodes {

@@ -121,17 +121,11 @@ fn nodes(ask: &Ask<'_>, live: &[&Pod]) -> NodeColumns {
 
 /// Ids of the values of a label, dense in the order of the nodes.
 fn domains(nodes: &[&Node], label: &str) -> Vec<u32> {
-    let mut ids: HashMap<String, u32> = HashMap::new();
+    let mut ids: HashMap<&str, u32> = HashMap::new();
     let mut out = Vec::with_capacity(nodes.len());
     for node in nodes {
-        out.push(node.labels.get(label).map_or(NONE, |value| match ids.get(value) {
-            Some(id) => *id,
-            None => {
-                let next = u32::try_from(ids.len()).unwrap_or(NONE);
-                ids.insert(value.clone(), next);
-                next
-            }
-        }));
+        let next = u32::try_from(ids.len()).unwrap_or(NONE);
+        out.push(node.labels.get(label).map_or(NONE, |value| *ids.entry(value).or_insert(next)));
     }
     out
 }

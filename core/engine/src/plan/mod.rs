@@ -168,6 +168,22 @@ pub fn hostname(job: &str, index: u32) -> String {
     format!("{job}-worker-{index}")
 }
 
+/// The name of the pod of a worker in a round: `<job>-worker-<index>-<five letters>`. The letters are a function of the
+/// job's UID and the round: another round has another name (one may still be terminating), and making the same pod
+/// twice, from a cache that lags behind, is refused by the name.
+pub fn pod_name(job: &str, uid: &str, index: u32, round: u64) -> String {
+    // No vowels and no digits that look like letters, as in names made by Kubernetes.
+    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
+    let mut rest = crate::view::seed(uid, round);
+    let mut suffix = String::with_capacity(5);
+    for _ in 0..5 {
+        let at = usize::try_from(rest % 27).unwrap_or(0);
+        suffix.push(char::from(LETTERS[at]));
+        rest /= 27;
+    }
+    format!("{}-{suffix}", hostname(job, index))
+}
+
 /// The name of the headless service of a job (`spec.subdomain` of its pods): the job's own.
 pub fn service_name(job: &str) -> &str {
     job

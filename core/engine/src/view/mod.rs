@@ -110,7 +110,8 @@ pub fn build(facts: &Facts<'_>) -> View {
         config: scaling.map_or_else(|| "{}".to_owned(), |s| s.config.clone()),
         state: memory.policy_state.clone(),
     };
-    View { input, seen, gauges, mend: requests::mend(job, &pods) }
+    let mend = requests::mend(job, &pods, &gauges);
+    View { input, seen, gauges, mend }
 }
 
 /// Facts of a job that do not change with the moment, as policies of both kinds are given them.

@@ -1,5 +1,6 @@
 //! What a worker requested of a resource, and whether a utilisation can be computed from it.
 
+use super::Gauge;
 use crate::contract::{MetricKind, MetricTarget, WorkerRequest};
 use crate::decision::Mend;
 use crate::job::JobSpec;
@@ -30,12 +31,13 @@ pub(crate) fn of(job: &JobSpec, pod: &Pod, wanted: &Wanted) -> f64 {
 
 /// What the owner of a job has to mend so that its `metrics[]` can be used: metrics that nothing serves, and requests
 /// that a utilisation needs and that are missing. HPA's rule: one container without a request makes the metric unusable.
-pub(crate) fn mend(job: &JobSpec, pods: &[&Pod]) -> Option<Mend> {
+pub(crate) fn mend(job: &JobSpec, pods: &[&Pod], gauges: &[Gauge]) -> Option<Mend> {
     let scaling = job.scaling.as_ref()?;
-    for (at, metric) in scaling.metrics.iter().enumerate() {
-        if let Some(why) = crate::wants::wanted(job, &[]).into_iter().nth(at).and_then(|w| w.unservable) {
-            return Some(Mend { reason: ConditionReason::InvalidMetricSourceType, message: why });
-        }
+    let unservable = gauges.iter().filter(|g| g.wanted.metric.is_some()).find_map(|g| g.wanted.unservable.clone());
+    if let Some(message) = unservable {
+        return Some(Mend { reason: ConditionReason::InvalidMetricSourceType, message });
+    }
+    for metric in &scaling.metrics {
         if !matches!(metric.target, MetricTarget::Utilization(_)) {
             continue;
         }

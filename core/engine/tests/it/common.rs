@@ -20,17 +20,17 @@ use eto_engine::view::{self, View};
 use eto_engine::wants;
 
 /// A moment far enough from the epoch that windows reach back.
-pub const NOW: Time = Time(1_700_000_000_000);
+pub(crate) const NOW: Time = Time(1_700_000_000_000);
 
-pub fn secs(s: u64) -> Duration {
+pub(crate) fn secs(s: u64) -> Duration {
     Duration::from_secs(s)
 }
 
-pub fn ago(s: u64) -> Time {
+pub(crate) fn ago(s: u64) -> Time {
     NOW.minus(secs(s))
 }
 
-pub fn job(min: u32, replicas: u32, max: u32) -> JobSpec {
+pub(crate) fn job(min: u32, replicas: u32, max: u32) -> JobSpec {
     let request = WorkerRequest { cpu: 1.0, memory: 1e9, gpus: 0.0 };
     JobSpec {
         key: JobKey { namespace: "team-a".into(), name: "demo".into() },
@@ -60,7 +60,7 @@ pub fn job(min: u32, replicas: u32, max: u32) -> JobSpec {
     }
 }
 
-pub fn scaling(metrics: Vec<MetricSpec>, own_module: bool) -> ScalingSpec {
+pub(crate) fn scaling(metrics: Vec<MetricSpec>, own_module: bool) -> ScalingSpec {
     ScalingSpec {
         module: if own_module { "mine".into() } else { "hpa".into() },
         own_module,
@@ -72,16 +72,16 @@ pub fn scaling(metrics: Vec<MetricSpec>, own_module: bool) -> ScalingSpec {
     }
 }
 
-pub fn cpu(target: u32) -> MetricSpec {
+pub(crate) fn cpu(target: u32) -> MetricSpec {
     metric(MetricKind::Resource, "cpu", MetricTarget::Utilization(target))
 }
 
-pub fn metric(kind: MetricKind, name: &str, target: MetricTarget) -> MetricSpec {
+pub(crate) fn metric(kind: MetricKind, name: &str, target: MetricTarget) -> MetricSpec {
     MetricSpec { kind, name: name.into(), container: None, selector: BTreeMap::new(), object: None, target }
 }
 
 /// A ready pod that has run for long.
-pub fn pod(index: u32, round: u64, size: u32) -> Pod {
+pub(crate) fn pod(index: u32, round: u64, size: u32) -> Pod {
     Pod {
         name: format!("demo-worker-{index}-{round}"),
         uid: format!("pod-{index}-{round}"),
@@ -106,12 +106,12 @@ pub fn pod(index: u32, round: u64, size: u32) -> Pod {
     }
 }
 
-pub fn pods(size: u32) -> Vec<Pod> {
+pub(crate) fn pods(size: u32) -> Vec<Pod> {
     (0..size).map(|i| pod(i, 1, size)).collect()
 }
 
 /// The state of a job whose round 1 of `size` workers has run for long.
-pub fn running(job: &JobSpec, size: u32) -> JobState {
+pub(crate) fn running(job: &JobSpec, size: u32) -> JobState {
     JobState {
         phase: eto_engine::state::Phase::Running,
         target: size,
@@ -135,12 +135,12 @@ pub fn running(job: &JobSpec, size: u32) -> JobState {
 }
 
 /// A memory that has seen everything there was to see.
-pub fn memory() -> Memory {
+pub(crate) fn memory() -> Memory {
     Memory::new(ago(100_000))
 }
 
 /// A source that has answered for long, with one value per pod for every signal that the job needs.
-pub fn signals(job: &JobSpec, wants: &[SignalWant], values: &[(&str, f64)]) -> SignalSet {
+pub(crate) fn signals(job: &JobSpec, wants: &[SignalWant], values: &[(&str, f64)]) -> SignalSet {
     let sample = |value: f64| Sample { value, at: NOW };
     let per_pod = values.iter().map(|(pod, v)| ((*pod).to_owned(), sample(*v))).collect();
     let data = SignalData {
@@ -152,23 +152,23 @@ pub fn signals(job: &JobSpec, wants: &[SignalWant], values: &[(&str, f64)]) -> S
     SignalSet { at: NOW, signals: ids.into_iter().map(|id| (id, data.clone())).collect() }
 }
 
-pub const ANY_ROOM: Capacity = Capacity { fits: NONE, pending: 0 };
+pub(crate) const ANY_ROOM: Capacity = Capacity { fits: NONE, pending: 0 };
 
 /// Everything around one look at a job.
-pub struct Look {
-    pub job: JobSpec,
-    pub state: JobState,
-    pub memory: Memory,
-    pub pods: Vec<Pod>,
-    pub signals: SignalSet,
-    pub wants: Vec<SignalWant>,
-    pub capacity: Capacity,
-    pub now: Time,
+pub(crate) struct Look {
+    pub(crate) job: JobSpec,
+    pub(crate) state: JobState,
+    pub(crate) memory: Memory,
+    pub(crate) pods: Vec<Pod>,
+    pub(crate) signals: SignalSet,
+    pub(crate) wants: Vec<SignalWant>,
+    pub(crate) capacity: Capacity,
+    pub(crate) now: Time,
 }
 
 impl Look {
     /// A job of `size` workers that run, each with this value of each of its signals.
-    pub fn new(job: JobSpec, size: u32, wants: Vec<SignalWant>, values: &[f64]) -> Self {
+    pub(crate) fn new(job: JobSpec, size: u32, wants: Vec<SignalWant>, values: &[f64]) -> Self {
         let pods = pods(size);
         let named: Vec<(&str, f64)> = pods.iter().map(|p| p.name.as_str()).zip(values.iter().copied()).collect();
         let signals = signals(&job, &wants, &named);
@@ -176,7 +176,7 @@ impl Look {
         Look { state, memory: memory(), signals, wants, capacity: ANY_ROOM, now: NOW, pods, job }
     }
 
-    pub fn view(&self) -> View {
+    pub(crate) fn view(&self) -> View {
         view::build(&view::Facts {
             job: &self.job,
             state: &self.state,
@@ -189,13 +189,13 @@ impl Look {
         })
     }
 
-    pub fn decide(&mut self, policy: &dyn ScalingPolicy) -> eto_engine::decision::Decision {
+    pub(crate) fn decide(&mut self, policy: &dyn ScalingPolicy) -> eto_engine::decision::Decision {
         let view = self.view();
         eto_engine::guard::decide(&self.job, &self.state, &mut self.memory, &view, Ok(policy), None, self.now)
     }
 
     /// Lets the source of signals and its samples grow with the time.
-    pub fn at(&mut self, now: Time) -> &mut Self {
+    pub(crate) fn at(&mut self, now: Time) -> &mut Self {
         self.now = now;
         for data in self.signals.signals.values_mut() {
             let per_pod = data.per_pod.values_mut().flat_map(|m| m.values_mut());
@@ -208,17 +208,17 @@ impl Look {
 type Evaluate = dyn Fn(&ScalingInput) -> Asked<ScalingDecision>;
 
 /// A policy that is a function.
-pub struct Native {
-    pub id: PolicyId,
-    pub state_version: u32,
-    pub evaluate: Box<Evaluate>,
+pub(crate) struct Native {
+    pub(crate) id: PolicyId,
+    pub(crate) state_version: u32,
+    pub(crate) evaluate: Box<Evaluate>,
 }
 
-pub fn native(evaluate: impl Fn(&ScalingInput) -> Option<u32> + 'static) -> Native {
+pub(crate) fn native(evaluate: impl Fn(&ScalingInput) -> Option<u32> + 'static) -> Native {
     fallible(move |input| Ok(decision(evaluate(input))))
 }
 
-pub fn fallible(evaluate: impl Fn(&ScalingInput) -> Result<ScalingDecision, CallFailure> + 'static) -> Native {
+pub(crate) fn fallible(evaluate: impl Fn(&ScalingInput) -> Result<ScalingDecision, CallFailure> + 'static) -> Native {
     Native {
         id: PolicyId { name: "mine".into(), version: "1.0.0".into(), digest: "sha256:1".into() },
         state_version: 1,
@@ -226,12 +226,12 @@ pub fn fallible(evaluate: impl Fn(&ScalingInput) -> Result<ScalingDecision, Call
     }
 }
 
-pub fn decision(target: Option<u32>) -> ScalingDecision {
+pub(crate) fn decision(target: Option<u32>) -> ScalingDecision {
     let reason = Reason { code: "Test".into(), message: "because".into(), signal: None, value: None, target: None };
     ScalingDecision { target, reasons: vec![reason], next_look_seconds: None, state: None }
 }
 
-pub fn trap() -> CallFailure {
+pub(crate) fn trap() -> CallFailure {
     CallFailure { kind: FailureKind::Trap, message: "unreachable at policy.rs:1".into() }
 }
 
@@ -257,7 +257,7 @@ impl ScalingPolicy for Native {
 
 /// HPA's ratio for its first metric, as far as the tests of the guard need it: samples that are there, without its
 /// rules for unready pods. `None` where nothing can be computed.
-pub fn ratio_policy() -> Native {
+pub(crate) fn ratio_policy() -> Native {
     native(|input| {
         let mut best = None;
         for metric in &input.metrics {

@@ -3,10 +3,12 @@
 
 mod common;
 mod controller;
+mod gang;
 mod guard;
 mod normalise;
 mod placement;
 mod plan;
+mod properties;
 mod view;
 mod wants;
 mod world;

@@ -182,13 +182,16 @@ fn percentages_round_as_in_go() {
     assert_eq!((down(50, 90), down(10, 80), down(5, 80)), (4, 1, 0));
 }
 
+/// Values with their age.
+type Log = &'static [(u32, u64)];
+
 fn recs(all: &[(u32, u64)]) -> Vec<(Time, u32)> {
     all.iter().map(|(value, minutes)| (ago(minutes * 60), *value)).collect()
 }
 
 #[test]
 fn i_stabilisation_without_behavior() {
-    let rows: [(&[(u32, u64)], u32, u32, usize); 5] = [
+    let rows: [(Log, u32, u32, usize); 5] = [
         (&[], 5, 5, 1),
         (&[(4, 2), (5, 1)], 3, 5, 3),
         (&[(1, 2), (2, 1)], 3, 3, 3),
@@ -204,7 +207,7 @@ fn i_stabilisation_without_behavior() {
 
 #[test]
 fn j_stabilisation_with_behavior() {
-    let rows: [(u32, u32, &[(u32, u64)], u64, u64, u32); 9] = [
+    let rows: [(u32, u32, Log, u64, u64, u32); 9] = [
         (100, 5, &[], 0, 0, 5),
         (100, 3, &[(4, 2), (5, 1)], 0, 180, 5),
         (1, 7, &[(4, 2), (5, 1)], 300, 0, 4),
@@ -233,7 +236,7 @@ fn j_stabilisation_with_behavior() {
 fn k_log_of_scale_events() {
     let log = |all: &[(u32, u64)]| -> Vec<(Time, u32)> { all.iter().map(|(n, s)| (ago(*s), *n)).collect() };
     // (events before, longest period, sum of the last 60 s, values after adding 5)
-    let rows: [(&[(u32, u64)], u64, f64, &[u32]); 8] = [
+    let rows: [(Log, u64, f64, &[u32]); 8] = [
         (&[], 0, 0.0, &[]),
         (&[], 60, 0.0, &[5]),
         (&[(7, 61)], 0, 0.0, &[7]),

@@ -169,11 +169,15 @@ impl World {
 
     /// Until nothing happens any more; false if that does not come.
     fn settle(&mut self) -> bool {
+        self.go_on(2000)
+    }
+
+    fn go_on(&mut self, steps: usize) -> bool {
         let mut quiet = 0;
-        for round in 0..2000 {
+        for round in 0..steps {
             let still = self.operate(usize::MAX);
             quiet = if still { quiet + 1 } else { 0 };
-            if quiet > 60 {
+            if quiet > 50 {
                 return true;
             }
             self.pass(secs(if round % 5 == 4 { 181 } else { 1 }));
@@ -363,7 +367,7 @@ proptest! {
         let (min, wanted) = (spec.min, spec.replicas);
         let mut world = World::new(spec);
         world.room = room;
-        world.settle();
+        world.go_on(150);
         let fits = u32::try_from(room).unwrap();
         if fits >= min {
             prop_assert_eq!(world.state.target, wanted.min(fits));
