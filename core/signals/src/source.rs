@@ -66,7 +66,10 @@ impl Prometheus {
     /// After an outage `healthy_since` is the `now` of the first gathering that got an answer again. A signal wanted for
     /// the first time counts as healthy for as long as the source as a whole has been.
     pub async fn gather(&self, wants: &Wants, now: Time) -> SignalSet {
-        let plans: Vec<_> = wants.iter().map(|(id, namespaces)| (id, namespaces, self.plan(id, namespaces))).collect();
+        let mut plans: Vec<_> =
+            wants.iter().map(|(id, namespaces)| (id, namespaces, self.plan(id, namespaces))).collect();
+        // Whoever comes first gets the connections: what all jobs need before what one team asks for many times.
+        plans.sort_by_key(|(id, _, plan)| (id.query.is_some(), plan.as_ref().map_or(0, Vec::len)));
         let session = self.http.session().await;
         let answers = join_all(plans.into_iter().map(|(id, namespaces, plan)| {
             let session = session.as_ref();
@@ -166,6 +169,7 @@ impl Prometheus {
         let source = kept.source;
         let mut set = SignalSet { at: now, signals: HashMap::with_capacity(answers.len()) };
         for (id, outcome) in answers {
+            let known = kept.signals.contains_key(id);
             let since = kept.signals.entry(id.clone()).or_insert(source);
             let data = match outcome {
                 // What is shown may be too small: no better than an outage for a shrink, good enough for all else.
@@ -175,8 +179,10 @@ impl Prometheus {
                 }
                 Ok(Fetched { data, .. }) => SignalData { healthy_since: Some(*since.get_or_insert(now)), ..data },
                 Err(error) => {
-                    *since = None;
-                    tracing::warn!(signal = %id.name, %error, "a signal has no answer");
+                    // Said once for an outage, not once a second.
+                    if since.take().is_some() || !known {
+                        tracing::warn!(signal = %id.name, %error, "a signal has no answer");
+                    }
                     SignalData { trouble: Some(error.to_string()), ..SignalData::default() }
                 }
             };
