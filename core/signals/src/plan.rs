@@ -179,14 +179,19 @@ fn selector(settings: &PrometheusSettings, metric: &str) -> String {
 }
 
 fn plan_custom(settings: &PrometheusSettings, custom: &Custom, namespaces: &BTreeSet<String>) -> Vec<Request> {
-    let request = |set: &BTreeSet<String>, only: Option<String>| {
-        let forced = Forced::new(&settings.namespace_label, set, settings.matchers.iter());
-        Request { shape: Shape::Custom { only }, values: custom.confined(&forced), times: custom.times(&forced) }
-    };
-    if custom.batchable() && namespaces.len() > 1 {
-        return vec![request(namespaces, None)];
+    let force = |set: &BTreeSet<String>| Forced::new(&settings.namespace_label, set, settings.matchers.iter());
+    let all = force(namespaces);
+    if namespaces.len() > 1
+        && let Some(values) = custom.confined_together(&all)
+    {
+        return vec![Request { shape: Shape::Custom { only: None }, values, times: custom.times(&all) }];
     }
-    namespaces.iter().map(|n| request(&BTreeSet::from([n.clone()]), Some(n.clone()))).collect()
+    let one = |namespace: &String| {
+        let forced = force(&BTreeSet::from([namespace.clone()]));
+        let shape = Shape::Custom { only: Some(namespace.clone()) };
+        Request { shape, values: custom.confined(&forced), times: custom.times(&forced) }
+    };
+    namespaces.iter().map(one).collect()
 }
 
 #[cfg(test)]

@@ -70,9 +70,11 @@ fn custom_queries_are_sent_once_where_that_means_the_same() {
     assert_eq!(batched.len(), 1);
     assert_eq!(batched[0].values, r#"sum by (namespace) (x{namespace=~"a|b"})"#);
     assert_eq!(batched[0].shape, Shape::Custom { only: None });
-    let apart = sent("sum(x)", &["a", "b"]);
+    assert_eq!(sent("sum(x)", &["a", "b"])[0].values, r#"sum by (namespace) (x{namespace=~"a|b"})"#);
+    assert_eq!(sent("sum(x)", &["a"])[0].values, r#"sum (x{namespace="a"})"#);
+    let apart = sent("scalar(sum(x))", &["a", "b"]);
     assert_eq!(apart.len(), 2);
-    assert_eq!(apart[1].values, r#"sum (x{namespace="b"})"#);
+    assert_eq!(apart[1].values, r#"scalar(sum (x{namespace="b"}))"#);
     assert_eq!(apart[1].shape, Shape::Custom { only: Some("b".to_owned()) });
     assert_eq!(sent("x", &["a"])[0].values, r#"x{namespace="a"}"#);
 }

@@ -214,7 +214,7 @@ async fn no_more_requests_at_once_than_allowed_and_one_query_per_signal() {
     let ids = [builtin(names::CPU, 60), builtin(names::GPU, 60), custom("sum by (namespace) (x)")];
     prometheus.gather(&wants(&[&ids[0], &ids[1], &ids[2]], &many), now()).await;
     assert_eq!(total.load(Ordering::SeqCst), 6, "values and times of three signals, whatever the number of namespaces");
-    prometheus.gather(&wants(&[&custom("sum(x)")], &many[..20]), now()).await;
+    prometheus.gather(&wants(&[&custom("scalar(sum(x))")], &many[..20]), now()).await;
     assert_eq!(total.load(Ordering::SeqCst), 6 + 40);
     assert!(most.load(Ordering::SeqCst) <= 3);
 }
@@ -231,7 +231,7 @@ async fn one_namespace_that_fails_is_its_own_trouble() {
     })
     .await;
     let prometheus = Prometheus::new(settings).unwrap();
-    let id = custom("sum(x)");
+    let id = custom("sum(x) or vector(0)");
     let mut set = prometheus.gather(&wants(&[&id], &["a", "bad"]), now()).await;
     let data = set.signals.remove(&id).unwrap();
     assert!((data.per_namespace["a"].value - 4.0).abs() < f64::EPSILON, "{data:?}");

@@ -158,7 +158,7 @@ async fn custom_queries_stay_in_their_namespace() {
     .await;
     assert!(now().since(data.per_pod["team-a"][W0].at) < Duration::from_secs(5));
 
-    // Sums that forget the namespace are asked for namespace by namespace: none sees the other's.
+    // Sums that forget the namespace are kept apart by it: none sees the other's.
     let total = custom("sum(rate(training_steps_total[4s]))");
     let per_job = |d: &SignalData, namespace: &str, expected: f64| {
         d.per_namespace.get(namespace).is_some_and(|s| (s.value - expected).abs() < expected * 0.08)
@@ -176,6 +176,29 @@ async fn custom_queries_stay_in_their_namespace() {
                max by (namespace, pod) (kube_pod_status_phase{phase=~\"Pending|Running\"} == 1))",
     );
     until(&prometheus, &share, &both, |d| near(d, "team-a", W0, 31.25) && near(d, "team-b", W0, 25.0)).await;
+
+    // One request for all namespaces gives what each gets alone, and so do those that need a request for each.
+    for query in [
+        "sum(training_queue_depth)",
+        "count without (namespace, queue) (sum by (queue) (training_queue_depth))",
+        "quantile(0.5, training_queue_depth)",
+        "topk(1, training_queue_depth)",
+        "sum(training_queue_depth / on () group_left () max(training_queue_depth))",
+        "sum(training_queue_depth unless ignoring (queue, namespace, scraped_by) training_odd)",
+        "max_over_time(sum(training_queue_depth)[2s:200ms]) - 1",
+        "training_queue_depth{queue=\"y\"} or on () count(training_queue_depth)",
+        "sum(training_queue_depth) / scalar(count(training_queue_depth))",
+        "absent(training_queue_depth{queue=\"y\"})",
+    ] {
+        let id = custom(query);
+        let together =
+            until(&prometheus, &id, &both, |d| d.per_namespace.len() == 2 || query.starts_with("absent")).await;
+        for namespace in both {
+            let alone = until(&prometheus, &id, &[namespace], |d| d.trouble.is_none()).await;
+            let number = |d: &SignalData| d.per_namespace.get(namespace).map(|s| s.value);
+            assert_eq!(number(&together), number(&alone), "{query} in {namespace}: {together:?}");
+        }
+    }
 
     // Two queues where one number is due: said to that team alone.
     let queues = custom("training_queue_depth");

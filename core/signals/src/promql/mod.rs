@@ -51,9 +51,9 @@ pub(crate) fn is_metric_name(name: &str) -> bool {
 pub(crate) struct Custom {
     expr: Expr,
     label: String,
-    /// One query can serve all namespaces: every series of its result carries the namespace it came from, and nothing in
-    /// it looks across namespaces.
-    batchable: bool,
+    /// The query in a form that can serve all namespaces in one request, if there is one: every series of its result carries
+    /// the namespace it came from, and nothing in it looks across namespaces.
+    shared: Option<Expr>,
 }
 
 impl Custom {
@@ -61,17 +61,18 @@ impl Custom {
     pub(crate) fn new(query: &str, label: &str) -> Result<Custom, QueryError> {
         let expr = check::parse(query)?;
         check::check(query, &expr, label)?;
-        let batchable = scope::keeps_namespace(&expr, label);
-        let custom = Custom { expr, label: label.to_owned(), batchable };
+        let shared = Some(scope::keeping(&expr, label)).filter(|shared| scope::keeps_namespace(shared, label));
+        let custom = Custom { expr, label: label.to_owned(), shared };
         custom.prove(query)?;
         Ok(custom)
     }
 
-    pub(crate) fn batchable(&self) -> bool {
-        self.batchable
+    /// The query for all of these namespaces at once, if that means the same as one query for each.
+    pub(crate) fn confined_together(&self, forced: &Forced) -> Option<String> {
+        self.shared.as_ref().map(|shared| render::render(shared, forced))
     }
 
-    /// The query confined to these namespaces.
+    /// The query confined to one namespace.
     pub(crate) fn confined(&self, forced: &Forced) -> String {
         render::render(&self.expr, forced)
     }

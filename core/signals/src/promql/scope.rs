@@ -1,7 +1,54 @@
-//! Whether one request can serve many namespaces.
+//! Whether one request can serve many namespaces, and the form in which it can.
 
-use promql_parser::parser::token::{T_LOR, T_LUNLESS};
+use promql_parser::parser::value::ValueType;
 use promql_parser::parser::{AggregateExpr, BinaryExpr, Call, Expr, LabelModifier};
+
+/// The query with the namespace kept wherever it would be dropped: in groups (`sum(x)` becomes `sum by (namespace) (x)`) and in
+/// what series are matched on.
+///
+/// Within one namespace all series have the same value of that label, so where every part of the query has it (see
+/// [`keeps_namespace`]), to group and to match by it too changes nothing but the result's labels.
+pub(super) fn keeping(expr: &Expr, label: &str) -> Expr {
+    let mut expr = expr.clone();
+    keep(&mut expr, label);
+    expr
+}
+
+fn keep(expr: &mut Expr, label: &str) {
+    match expr {
+        Expr::Aggregate(e) => {
+            match e.modifier.get_or_insert_with(|| LabelModifier::include(Vec::new())) {
+                LabelModifier::Include(labels) => add(&mut labels.labels, label),
+                LabelModifier::Exclude(labels) => labels.labels.retain(|l| l != label),
+            }
+            keep(&mut e.expr, label);
+        }
+        Expr::Binary(e) => {
+            match e.modifier.as_mut().and_then(|m| m.matching.as_mut()) {
+                Some(LabelModifier::Include(labels)) => add(&mut labels.labels, label),
+                Some(LabelModifier::Exclude(labels)) => labels.labels.retain(|l| l != label),
+                None => {}
+            }
+            keep(&mut e.lhs, label);
+            keep(&mut e.rhs, label);
+        }
+        Expr::Unary(e) => keep(&mut e.expr, label),
+        Expr::Paren(e) => keep(&mut e.expr, label),
+        Expr::Subquery(e) => keep(&mut e.expr, label),
+        Expr::Call(e) => e.args.args.iter_mut().for_each(|arg| keep(arg, label)),
+        Expr::VectorSelector(_)
+        | Expr::MatrixSelector(_)
+        | Expr::NumberLiteral(_)
+        | Expr::StringLiteral(_)
+        | Expr::Extension(_) => {}
+    }
+}
+
+fn add(labels: &mut Vec<String>, label: &str) {
+    if labels.iter().all(|l| l != label) {
+        labels.push(label.to_owned());
+    }
+}
 
 /// True only if, with a matcher of several namespaces in each selector, the result is the union of what the query gives for
 /// each namespace alone, and every series of it says its namespace. False is always safe: it costs a request per namespace.
@@ -43,20 +90,15 @@ fn aggregate(e: &AggregateExpr, label: &str) -> bool {
 
 fn binary(e: &BinaryExpr, label: &str) -> bool {
     if is_constant(&e.lhs) || is_constant(&e.rhs) {
-        // `x or vector(0)` adds a series without labels.
-        let set = matches!(e.op.id(), T_LOR | T_LUNLESS) || e.op.is_set_operator();
-        return !set && (keeps_namespace(&e.lhs, label) || keeps_namespace(&e.rhs, label)) && is_scalar_side(e);
+        // `x or vector(0)` adds a series without labels, and `x + vector(1)` matches by labels that one has not: only a
+        // constant scalar leaves the other side as it is.
+        let scalar = e.lhs.value_type() == ValueType::Scalar || e.rhs.value_type() == ValueType::Scalar;
+        return scalar && (keeps_namespace(&e.lhs, label) || keeps_namespace(&e.rhs, label));
     }
     // Without on or ignoring, series match by all their labels.
     separates(e.modifier.as_ref().and_then(|m| m.matching.as_ref()), label, true)
         && keeps_namespace(&e.lhs, label)
         && keeps_namespace(&e.rhs, label)
-}
-
-/// A constant vector (`vector(1)`) matches by labels it has not; only a constant scalar leaves the other side as it is.
-fn is_scalar_side(e: &BinaryExpr) -> bool {
-    use promql_parser::parser::value::ValueType;
-    e.lhs.value_type() == ValueType::Scalar || e.rhs.value_type() == ValueType::Scalar
 }
 
 fn call(e: &Call, label: &str) -> bool {
@@ -65,8 +107,7 @@ fn call(e: &Call, label: &str) -> bool {
         "absent" | "absent_over_time" | "scalar" | "vector" => false,
         // All others give one series for each of their vector's, with its labels; further arguments have to be constant.
         _ => {
-            let (reading, constant): (Vec<_>, Vec<_>) = e.args.args.iter().partition(|arg| !is_constant(arg));
-            let _ = constant;
+            let reading: Vec<_> = e.args.args.iter().filter(|arg| !is_constant(arg)).collect();
             matches!(reading.as_slice(), [only] if keeps_namespace(only, label))
         }
     }

@@ -152,7 +152,30 @@ fn the_label_to_confine_by_is_a_setting() {
 }
 
 #[test]
-fn batching_needs_the_namespace_to_be_kept_everywhere() {
+fn the_namespace_is_kept_where_a_query_drops_it() {
+    for (query, together) in [
+        ("sum(x)", "sum by (namespace) (x{N})"),
+        ("sum by (pod) (x)", "sum by (pod, namespace) (x{N})"),
+        ("sum without (namespace, pod) (x)", "sum without (pod) (x{N})"),
+        ("sum by (namespace) (sum(x))", "sum by (namespace) (sum by (namespace) (x{N}))"),
+        ("topk(3, x)", "topk by (namespace) (3, x{N})"),
+        ("x / on (pod) group_left () y", "x{N} / on (pod, namespace) group_left () y{N}"),
+        ("x / ignoring (namespace, queue) y", "x{N} / ignoring (queue) y{N}"),
+        ("x unless on () y", "x{N} unless on (namespace) y{N}"),
+        (
+            "max_over_time((sum(x) / sum(y))[5m:1m])",
+            "max_over_time((sum by (namespace) (x{N}) / sum by (namespace) (y{N}))[300000ms:60000ms])",
+        ),
+    ] {
+        let custom = Custom::new(query, "namespace").unwrap();
+        let forced = Forced::new("namespace", &set(&["a", "b"]), std::iter::empty());
+        let expected = together.replace("{N}", r#"{namespace=~"a|b"}"#);
+        assert_eq!(custom.confined_together(&forced), Some(expected), "{query}");
+    }
+}
+
+#[test]
+fn what_can_not_keep_the_namespace_is_asked_one_by_one() {
     for (query, batchable) in [
         ("x", true),
         ("rate(x[5m])", true),
@@ -173,16 +196,10 @@ fn batching_needs_the_namespace_to_be_kept_everywhere() {
         ("topk by (namespace) (3, x)", true),
         ("max_over_time(sum by (namespace) (x)[5m:1m])", true),
         (r#"label_replace(x, "pod", "$1", "worker", "(.*)")"#, true),
-        // These look across namespaces, or forget theirs.
-        ("sum(x)", false),
-        ("sum by (pod) (x)", false),
-        ("sum without (namespace) (x)", false),
-        ("sum by (namespace) (sum(x))", false),
-        ("topk(3, x)", false),
+        ("sum(x)", true),
+        ("x / on (pod) y", true),
+        // Parts of these have no namespace to keep.
         ("topk by (namespace) (scalar(y), x)", false),
-        ("x / on (pod) y", false),
-        ("x / ignoring (namespace) y", false),
-        ("x unless on () y", false),
         ("x / scalar(y)", false),
         ("x or vector(0)", false),
         ("x + vector(1)", false),
@@ -193,7 +210,7 @@ fn batching_needs_the_namespace_to_be_kept_everywhere() {
         ("vector(1)", false),
         ("1 + 1", false),
     ] {
-        assert_eq!(Custom::new(query, "namespace").unwrap().batchable(), batchable, "{query}");
+        assert_eq!(Custom::new(query, "namespace").unwrap().shared.is_some(), batchable, "{query}");
     }
 }
 
@@ -267,6 +284,10 @@ proptest! {
         let text = custom.confined(&forced);
         let again = promql_parser::parser::parse(&text).map_err(TestCaseError::fail)?;
         prop_assert!(render::all_confined(&again, "namespace", &namespace), "{text}");
+        if let Some(text) = custom.confined_together(&forced) {
+            let again = promql_parser::parser::parse(&text).map_err(TestCaseError::fail)?;
+            prop_assert!(render::all_confined(&again, "namespace", &namespace), "{text}");
+        }
         // And nothing else changed: without the matcher it is the query as written.
         let plain = render::render(&custom.expr, &Forced::none());
         prop_assert_eq!(promql_parser::parser::parse(&plain).unwrap(), promql_parser::parser::parse(&query).unwrap());
