@@ -3,6 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use eto_engine::signals::{SignalData, SignalId, SignalSet};
 use eto_engine::time::Time;
@@ -26,15 +27,24 @@ pub struct Prometheus {
     kept: Mutex<Kept>,
 }
 
-/// What is remembered from one gathering to the next; nothing of a signal that is no longer wanted.
+/// How long a signal is remembered that nobody asks for. One gathering may be about some of the jobs only, so that a signal
+/// comes up once in several gatherings.
+const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// What is remembered from one gathering to the next.
 #[derive(Default)]
 struct Kept {
     /// Since when the source as a whole has answered.
     source: Option<Time>,
-    /// Since when each signal has had answers.
-    signals: HashMap<SignalId, Option<Time>>,
-    /// Checked custom queries by their text.
-    queries: HashMap<String, Result<Arc<Custom>, QueryError>>,
+    signals: HashMap<SignalId, Health>,
+    /// Checked custom queries by their text, with when they were wanted last.
+    queries: HashMap<String, (Time, Result<Arc<Custom>, QueryError>)>,
+}
+
+struct Health {
+    wanted: Time,
+    /// Since when there have been answers; `None` after one without.
+    since: Option<Time>,
 }
 
 /// A signal's answer.
@@ -67,7 +77,7 @@ impl Prometheus {
     /// the first time counts as healthy for as long as the source as a whole has been.
     pub async fn gather(&self, wants: &Wants, now: Time) -> SignalSet {
         let mut plans: Vec<_> =
-            wants.iter().map(|(id, namespaces)| (id, namespaces, self.plan(id, namespaces))).collect();
+            wants.iter().map(|(id, namespaces)| (id, namespaces, self.plan(id, namespaces, now))).collect();
         // Whoever comes first gets the connections: what all jobs need before what one team asks for many times.
         plans.sort_by_key(|(id, _, plan)| (id.query.is_some(), plan.as_ref().map_or(0, Vec::len)));
         let session = self.http.session().await;
@@ -83,19 +93,22 @@ impl Prometheus {
             }
         }))
         .await;
-        self.conclude(answers, wants, now)
+        self.conclude(answers, now)
     }
 
-    fn plan(&self, id: &SignalId, namespaces: &BTreeSet<String>) -> Result<Vec<Request>, SourceError> {
-        let custom = id.query.as_deref().map(|query| self.custom(query)).transpose()?;
+    fn plan(&self, id: &SignalId, namespaces: &BTreeSet<String>, now: Time) -> Result<Vec<Request>, SourceError> {
+        let custom = id.query.as_deref().map(|query| self.custom(query, now)).transpose()?;
         plan(&self.settings, id, custom.as_ref(), namespaces)
             .ok_or_else(|| SourceError::UnknownSignal { name: shorten(&id.name) })
     }
 
-    fn custom(&self, query: &str) -> Result<Arc<Custom>, QueryError> {
+    fn custom(&self, query: &str, now: Time) -> Result<Arc<Custom>, QueryError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let label = &self.settings.namespace_label;
-        kept.queries.entry(query.to_owned()).or_insert_with(|| Custom::new(query, label).map(Arc::new)).clone()
+        let checked = || (now, Custom::new(query, label).map(Arc::new));
+        let (wanted, custom) = kept.queries.entry(query.to_owned()).or_insert_with(checked);
+        *wanted = now;
+        custom.clone()
     }
 
     async fn fetch(
@@ -159,7 +172,7 @@ impl Prometheus {
     }
 
     /// Puts the answers together and keeps the books on outages.
-    fn conclude(&self, answers: Vec<(&SignalId, Result<Fetched, SourceError>)>, wants: &Wants, now: Time) -> SignalSet {
+    fn conclude(&self, answers: Vec<(&SignalId, Result<Fetched, SourceError>)>, now: Time) -> SignalSet {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         if answers.iter().any(|(_, outcome)| matches!(outcome, Err(error) if error.is_outage())) {
             kept.source = None;
@@ -170,17 +183,20 @@ impl Prometheus {
         let mut set = SignalSet { at: now, signals: HashMap::with_capacity(answers.len()) };
         for (id, outcome) in answers {
             let known = kept.signals.contains_key(id);
-            let since = kept.signals.entry(id.clone()).or_insert(source);
+            let health = kept.signals.entry(id.clone()).or_insert(Health { wanted: now, since: source });
+            health.wanted = now;
             let data = match outcome {
                 // What is shown may be too small: no better than an outage for a shrink, good enough for all else.
                 Ok(Fetched { data, partial: true }) => {
-                    *since = None;
+                    health.since = None;
                     SignalData { healthy_since: None, ..data }
                 }
-                Ok(Fetched { data, .. }) => SignalData { healthy_since: Some(*since.get_or_insert(now)), ..data },
+                Ok(Fetched { data, .. }) => {
+                    SignalData { healthy_since: Some(*health.since.get_or_insert(now)), ..data }
+                }
                 Err(error) => {
                     // Said once for an outage, not once a second.
-                    if since.take().is_some() || !known {
+                    if health.since.take().is_some() || !known {
                         tracing::warn!(signal = %id.name, %error, "a signal has no answer");
                     }
                     SignalData { trouble: Some(error.to_string()), ..SignalData::default() }
@@ -188,9 +204,9 @@ impl Prometheus {
             };
             set.signals.insert(id.clone(), data);
         }
-        kept.signals.retain(|id, _| wants.contains_key(id));
-        let texts: BTreeSet<&str> = wants.keys().filter_map(|id| id.query.as_deref()).collect();
-        kept.queries.retain(|query, _| texts.contains(query.as_str()));
+        let recent = |wanted: Time| now.since(wanted) < REMEMBERED;
+        kept.signals.retain(|_, health| recent(health.wanted));
+        kept.queries.retain(|_, (wanted, _)| recent(*wanted));
         set
     }
 }

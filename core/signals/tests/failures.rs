@@ -13,6 +13,7 @@ use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use common::{builtin, custom, now, wants};
 use eto_engine::signals::{SignalData, builtin as names};
+use eto_engine::time::Time;
 use eto_signals::{Auth, BasicAuth, Method, Prometheus, PrometheusSettings};
 
 const EMPTY: &str = r#"{"status":"success","data":{"resultType":"vector","result":[]}}"#;
@@ -300,4 +301,32 @@ async fn basic_authentication_and_get() {
     // base64 of "eto:open sesame"
     assert!(seen.starts_with("Basic ZXRvOm9wZW4gc2VzYW1l"), "{seen}");
     assert!(seen.contains("/api/v1/query?query="), "{seen}");
+}
+
+#[tokio::test]
+async fn a_signal_that_failed_is_remembered_though_others_are_asked_for_in_between() {
+    let fails = Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let switch = Arc::clone(&fails);
+    let settings = server(move |_, request| {
+        let bad = request.contains("mine") && switch.load(Ordering::SeqCst);
+        async move { if bad { StatusCode::INTERNAL_SERVER_ERROR.into_response() } else { EMPTY.into_response() } }
+    })
+    .await;
+    let prometheus = Prometheus::new(settings).unwrap();
+    let (mine, other) = (custom("mine"), builtin(names::CPU, 60));
+    let ask = async |id: &eto_engine::signals::SignalId, at: u64| {
+        let mut set = prometheus.gather(&wants(&[id], &["a"]), Time(at)).await;
+        set.signals.remove(id).unwrap().healthy_since
+    };
+    assert_eq!(ask(&other, 1000).await, Some(Time(1000)));
+    assert_eq!(ask(&mine, 2000).await, Some(Time(1000)), "the source has been there since then");
+    fails.store(true, Ordering::SeqCst);
+    assert_eq!(ask(&mine, 3000).await, None);
+    assert_eq!(ask(&other, 4000).await, Some(Time(1000)), "one signal's failure is not another's");
+    fails.store(false, Ordering::SeqCst);
+    assert_eq!(ask(&other, 5000).await, Some(Time(1000)));
+    assert_eq!(ask(&mine, 6000).await, Some(Time(6000)), "a window begins here");
+    // What nobody has asked for in an hour is forgotten, and begins with the source.
+    assert_eq!(ask(&other, 4_000_000).await, Some(Time(1000)));
+    assert_eq!(ask(&mine, 4_000_001).await, Some(Time(4000)));
 }
