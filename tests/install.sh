@@ -30,8 +30,11 @@ check() {
 }
 sh_() { bash -c "$1"; }
 
-cargo build -q --locked -p eto-operator || exit 1
-bin=${CARGO_TARGET_DIR:-target}/debug/elastic-training-operator
+bin=${ETO_E2E_OPERATOR:-}
+if [ -z "$bin" ]; then
+  cargo build -q --locked -p eto-operator || exit 1
+  bin=${CARGO_TARGET_DIR:-target}/debug/elastic-training-operator
+fi
 mkdir -p "$tmp/root/usr/bin" "$tmp/root/usr/share/elastic-training/policies" "$tmp/root/etc/ssl/certs"
 cp "$bin" "$tmp/root/usr/bin/"
 ldd "$bin" | grep -oE '/[^ )]+' | while read -r lib; do install -D -m 755 "$lib" "$tmp/root$lib"; done
