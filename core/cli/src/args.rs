@@ -30,7 +30,7 @@ pub(crate) enum Command {
     /// Check, describe and ask policy modules.
     #[command(subcommand)]
     Policy(PolicyCommand),
-    /// Print the CustomResourceDefinition of ElasticJob.
+    /// Print the `CustomResourceDefinition` of `ElasticJob`.
     Crd,
     /// Print the completion script of a shell.
     Completions {

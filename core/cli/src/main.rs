@@ -1,4 +1,4 @@
-//! `eto`: run ElasticJobs on this machine, and check, describe and ask policies.
+//! `eto`: run elastic jobs on this machine, and check, describe and ask policies.
 //!
 //! What is asked for goes to stdout, and nothing else; what is told about it goes to stderr. Named `kubectl-eto` on the
 //! `PATH` it is the plugin `kubectl eto`.

@@ -42,7 +42,9 @@ pub(crate) fn pairs(rows: &[(String, String)]) -> String {
         text.push_str(format!("{key:<width$}  {first}").trim_end());
         text.push('\n');
         for line in lines {
-            text.push_str(&format!("{:width$}  {line}\n", ""));
+            text.push_str(&" ".repeat(width + 2));
+            text.push_str(line);
+            text.push('\n');
         }
     }
     text

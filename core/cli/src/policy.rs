@@ -248,10 +248,10 @@ fn read_input<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
         std::fs::read_to_string(path).map(|read| text = read)
     }
     .map_err(|why| Failure::Read { path: path.to_owned(), why })?;
+    let from = if path == Path::new("-") { "standard input".to_string() } else { path.display().to_string() };
     let wrong = |why: &dyn std::fmt::Display| {
         Failure::Usage(format!(
-            "{} is not an input of this kind of policy: {why}; `eto policy eval MODULE --schema` prints its schema",
-            path.display()
+            "{from} is not an input of this kind of policy: {why}; `eto policy eval MODULE --schema` prints its schema"
         ))
     };
     let mut value: Value = serde_json::from_str(&text).map_err(|e| wrong(&e))?;

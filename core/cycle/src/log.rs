@@ -111,12 +111,13 @@ impl DecisionLog {
     /// # Errors
     /// Directory or file can't be made or written.
     pub fn open(settings: LogSettings) -> Result<DecisionLog, LogError> {
-        let failed = |why| LogError { dir: settings.dir.clone(), why };
-        fs::create_dir_all(&settings.dir).map_err(failed)?;
+        let dir = settings.dir.clone();
+        let failed = |why| LogError { dir: dir.clone(), why };
+        fs::create_dir_all(&dir).map_err(failed)?;
         let (send, receive) = sync_channel(settings.queue.max(1));
         let counters = Arc::new(Counters::default());
-        let mut files = Files::open(&settings).map_err(failed)?;
         let (shared, keep) = (Arc::clone(&counters), settings.inputs);
+        let mut files = Files::open(settings).map_err(failed)?;
         let thread = std::thread::Builder::new()
             .name("decision-log".to_string())
             .spawn(move || write_all(&receive, &mut files, keep, &shared))
@@ -238,18 +239,19 @@ pub fn content_hash(input: &ScalingInput) -> io::Result<String> {
 struct Files {
     dir: PathBuf,
     max_bytes: u64,
-    max_files: u32,
+    /// Files in all, this one and those put aside.
+    keep: u32,
     current: BufWriter<File>,
     size: u64,
 }
 
 impl Files {
-    fn open(settings: &LogSettings) -> io::Result<Files> {
+    fn open(settings: LogSettings) -> io::Result<Files> {
         let (current, size) = open_current(&settings.dir)?;
         Ok(Files {
-            dir: settings.dir.clone(),
+            dir: settings.dir,
             max_bytes: settings.max_bytes.max(4096),
-            max_files: settings.max_files.max(1),
+            keep: settings.max_files.max(1),
             current,
             size,
         })
@@ -278,8 +280,8 @@ impl Files {
         self.current.flush()?;
         let name =
             |n: u32| if n == 0 { current_path(&self.dir) } else { self.dir.join(format!("decisions.{n}.jsonl")) };
-        gone(fs::remove_file(name(self.max_files - 1)))?;
-        for n in (0..self.max_files - 1).rev() {
+        gone(fs::remove_file(name(self.keep - 1)))?;
+        for n in (0..self.keep - 1).rev() {
             gone(fs::rename(name(n), name(n + 1)))?;
         }
         (self.current, self.size) = open_current(&self.dir)?;

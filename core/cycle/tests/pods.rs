@@ -1,5 +1,6 @@
 //! How pods are made from jobs, point by point.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::needless_pass_by_value, reason = "`json!` values read better handed over")]
 
 use eto_api::ElasticJob;
 use eto_cycle::pod::{self, BuiltPod};

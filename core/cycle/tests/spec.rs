@@ -1,5 +1,6 @@
 //! Reading specs: every problem is told at once, and nothing panics.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::needless_pass_by_value, reason = "`json!` values read better handed over")]
 
 use std::time::Duration;
 

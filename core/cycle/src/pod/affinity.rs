@@ -8,8 +8,8 @@ use k8s_openapi::api::core::v1::{
 /// Weight of a preferred node, the highest there is: other preferences still add up to more.
 const WEIGHT: i32 = 100;
 
-/// A required node is ANDed into every term that the user has (terms are ORed, so one alone would let the others
-/// through); a preferred one is a preference of its own.
+/// A required node is added to every term that the user has (one matching term is enough, so a term left as it is would
+/// let the pod go elsewhere); a preferred one is a preference of its own.
 pub(super) fn point_to(spec: &mut PodSpec, hint: &NodeChoice) {
     let node = NodeSelectorRequirement {
         key: "metadata.name".to_string(),

@@ -2,6 +2,8 @@
 
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, EnvVar, PodSpec, Volume, VolumeMount};
 
+/// Logs of a training program should be there when it dies, not in a buffer; but that is only a default.
+const UNBUFFERED: &str = "PYTHONUNBUFFERED";
 const SHM_PATH: &str = "/dev/shm";
 const SHM_VOLUME: &str = "elastic-shm";
 
@@ -22,8 +24,6 @@ pub(super) fn dress(spec: &mut PodSpec, env: &[(String, String)]) -> Vec<String>
 fn set_env(container: &mut Container, env: &[(String, String)], overridden: &mut Vec<String>) {
     let of =
         |name: &str, value: &str| EnvVar { name: name.to_string(), value: Some(value.to_string()), value_from: None };
-    // Logs of a training program should be there when it dies, not in a buffer; but that is only a default.
-    const UNBUFFERED: &str = "PYTHONUNBUFFERED";
     let own = container.env.take().unwrap_or_default();
     let ours = || env.iter().filter(|(name, _)| name != UNBUFFERED);
     let mut all: Vec<EnvVar> = ours().map(|(name, value)| of(name, value)).collect();

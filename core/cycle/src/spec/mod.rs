@@ -231,8 +231,8 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<Templ
 }
 
 fn placement(job: &ElasticJob, problems: &mut SpecProblems) -> Option<PlacementSpec> {
-    let p = job.spec.placement_policy.as_ref()?;
     const PATH: &str = "spec.placementPolicy";
+    let p = job.spec.placement_policy.as_ref()?;
     scaling::check_module(&format!("{PATH}.module"), &p.module, problems);
     Some(PlacementSpec {
         module: p.module.clone(),

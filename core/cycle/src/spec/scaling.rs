@@ -190,16 +190,14 @@ fn target(path: &str, kind: MetricKind, t: &api::MetricTarget, problems: &mut Sp
         }
     };
     match t.kind.as_str() {
-        "Utilization" if resource => match t.average_utilization {
-            Some(v) => {
-                let path = format!("{path}.averageUtilization");
-                int(&path, v, 1, i64::from(i32::MAX), problems).map(MetricTarget::Utilization)
-            }
-            None => {
-                problems.add(format!("{path}.averageUtilization"), "is missing; type Utilization needs it");
-                None
-            }
-        },
+        "Utilization" if resource => {
+            let path = format!("{path}.averageUtilization");
+            let Some(percent) = t.average_utilization else {
+                problems.add(path, "is missing; type Utilization needs it");
+                return None;
+            };
+            int(&path, percent, 1, i64::from(i32::MAX), problems).map(MetricTarget::Utilization)
+        }
         "AverageValue" => amount("averageValue", t.average_value.as_ref()).map(MetricTarget::AverageValue),
         "Value" if !per_pod => amount("value", t.value.as_ref()).map(MetricTarget::Value),
         other => {
