@@ -20,12 +20,22 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-int-or-string": true })
 }
 
-/// Conditions as in `metav1.Condition`, one per type.
-pub(crate) fn conditions(generator: &mut SchemaGenerator) -> Schema {
-    let items = generator.subschema_for::<crate::Condition>();
+/// Conditions as in `metav1.Condition`, one per type. Written out, since the key of a map list must be required.
+pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({
         "type": "array",
-        "items": items,
+        "items": {
+            "type": "object",
+            "required": ["type", "status", "reason", "message", "lastTransitionTime"],
+            "properties": {
+                "type": { "type": "string" },
+                "status": { "type": "string", "enum": ["True", "False", "Unknown"] },
+                "reason": { "type": "string" },
+                "message": { "type": "string" },
+                "lastTransitionTime": { "type": "string", "format": "date-time" },
+                "observedGeneration": { "type": "integer", "format": "int64" },
+            },
+        },
         "x-kubernetes-list-type": "map",
         "x-kubernetes-list-map-keys": ["type"],
     })
