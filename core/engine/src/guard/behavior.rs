@@ -134,8 +134,14 @@ pub fn stabilize(
     (stable, (stable != desired).then_some(by))
 }
 
-/// Records a recommendation in the place of one that is older than the longest window, if there is one.
+/// Records a recommendation in the place of one that is older than the longest window, if there is one. Where the
+/// newest one says the same its time is moved on: it is in every window that the older one was in, so a job at rest
+/// keeps one entry however often it is looked at.
 fn store(recommendations: &mut Vec<(Time, u32)>, desired: u32, window: Duration, now: Time) {
+    if let Some(newest) = recommendations.iter_mut().max_by_key(|(at, _)| *at).filter(|(_, n)| *n == desired) {
+        newest.0 = newest.0.max(now);
+        return;
+    }
     let from = now.minus(window);
     let old = recommendations.iter().rposition(|(at, _)| *at < from);
     match old.and_then(|at| recommendations.get_mut(at)) {

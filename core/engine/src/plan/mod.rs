@@ -45,7 +45,8 @@ pub struct Plan {
 pub enum Action {
     /// The headless service of the job must exist, named [`service_name`].
     EnsureService,
-    /// Make a pod. Making one of the same round and index twice must be refused by its name.
+    /// Make a pod. Its name is to be a function of job, round and index, so that making it twice (from a cache that
+    /// lags behind) is refused, and a pod of the round before that still terminates is not in the way.
     CreatePod(NewPod),
     /// Delete a pod, if it still has this UID.
     DeletePod {
@@ -130,7 +131,7 @@ pub enum EventReason {
 pub struct PlanFacts<'a> {
     /// The last attempt to make pods was refused.
     pub refused: Option<&'a Refused>,
-    /// Nodes that are not ready.
+    /// Nodes that are not ready or are gone.
     pub sick_nodes: Option<&'a BTreeSet<String>>,
     /// Where the placement policy wants new workers, by index.
     pub places: Option<&'a BTreeMap<u32, NodeChoice>>,
@@ -166,22 +167,6 @@ pub enum Addressing<'a> {
 /// The stable host name of a worker (`spec.hostname` of its pod): `<job>-worker-<index>`, the master included.
 pub fn hostname(job: &str, index: u32) -> String {
     format!("{job}-worker-{index}")
-}
-
-/// The name of the pod of a worker in a round: `<job>-worker-<index>-<five letters>`. The letters are a function of the
-/// job's UID and the round: another round has another name (one may still be terminating), and making the same pod
-/// twice, from a cache that lags behind, is refused by the name.
-pub fn pod_name(job: &str, uid: &str, index: u32, round: u64) -> String {
-    // No vowels and no digits that look like letters, as in names made by Kubernetes.
-    const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let mut rest = crate::view::seed(uid, round);
-    let mut suffix = String::with_capacity(5);
-    for _ in 0..5 {
-        let at = usize::try_from(rest % 27).unwrap_or(0);
-        suffix.push(char::from(LETTERS[at]));
-        rest /= 27;
-    }
-    format!("{}-{suffix}", hostname(job, index))
 }
 
 /// The name of the headless service of a job (`spec.subdomain` of its pods): the job's own.

@@ -182,6 +182,9 @@ impl Step<'_> {
         if round.running_since.is_none() && all_ready && round.complete.is_some() {
             self.note_running(&round);
         }
+        if round.running_since.is_some() {
+            self.close_resize(round.size);
+        }
         let running = self.round().is_some_and(|r| r.running_since.is_some());
         self.state.phase = match round.cause {
             _ if running => Phase::Running,
@@ -192,6 +195,15 @@ impl Step<'_> {
             _ if round.complete.is_none() => Phase::Pending,
             _ => Phase::Starting,
         };
+    }
+
+    /// A resize that was decided and taken back before a round began (`spec.replicas` set to and fro) has nothing left
+    /// to do.
+    fn close_resize(&mut self, size: u32) {
+        let now = self.now;
+        if let Some(resize) = self.state.last_resize.as_mut().filter(|r| r.done.is_none() && r.to == size) {
+            resize.done = Some(now);
+        }
     }
 
     fn note_running(&mut self, round: &RoundState) {

@@ -3,7 +3,7 @@ use std::collections::BTreeSet;
 use eto_engine::contract::{Framework, Readiness, WorkerPhase};
 use eto_engine::job::{CleanPods, JobSpec, RestartPolicy};
 use eto_engine::observe::Pod;
-use eto_engine::plan::{Action, EventReason, NewPod, Plan, PlanFacts, effective_target, plan, pod_name, recover};
+use eto_engine::plan::{Action, EventReason, NewPod, Plan, PlanFacts, effective_target, plan, recover};
 use eto_engine::state::{Condition, ConditionKind, ConditionReason, JobState, Phase, RoundCause};
 
 use crate::common::*;
@@ -341,13 +341,4 @@ fn since_moves_only_when_a_status_changes() {
     let p = step(&spec, &running(&spec, 2), &pods(2));
     let later = plan(&spec, &p.state, &pods(2), &PlanFacts::default(), NOW.plus(secs(60)));
     assert_eq!(later.state, p.state, "nothing to write where nothing changed");
-}
-
-#[test]
-fn a_pod_is_named_by_its_round() {
-    let name = pod_name("demo", "uid-1", 3, 7);
-    assert_eq!(name, pod_name("demo", "uid-1", 3, 7));
-    assert!(name.starts_with("demo-worker-3-") && name.len() == "demo-worker-3-".len() + 5, "{name}");
-    assert_ne!(name, pod_name("demo", "uid-1", 3, 8));
-    assert_ne!(name, pod_name("demo", "uid-2", 3, 7));
 }

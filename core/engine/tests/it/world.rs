@@ -6,18 +6,21 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use eto_engine::contract::{Framework, Readiness, WorkerPhase};
-use eto_engine::job::{JobSpec, RestartPolicy};
+use eto_engine::job::{Behavior, JobSpec, RestartPolicy, ScalingRules, ScalingSpec, SelectPolicy};
 use eto_engine::observe::Pod;
-use eto_engine::plan::{Action, NewPod, Plan, PlanFacts, Refused, plan, recover};
-use eto_engine::state::{JobState, Phase};
+use eto_engine::plan::{Action, NewPod, Plan, PlanFacts, Refused, apply, plan, recover};
+use eto_engine::signals::SignalSet;
+use eto_engine::state::{JobState, Memory, Phase};
 use eto_engine::time::Time;
+use eto_engine::{guard, view};
 use proptest::prelude::*;
 
-use crate::common::{NOW, job, pod, secs};
+use crate::common::{ANY_ROOM, NOW, job, memory, native, pod, scaling, secs};
 
 struct World {
     job: JobSpec,
     state: JobState,
+    memory: Memory,
     pods: Vec<Pod>,
     now: Time,
     /// How many pods can have a node at a time.
@@ -37,6 +40,7 @@ impl World {
         World {
             job,
             state: JobState::default(),
+            memory: memory(),
             pods: vec![],
             now: NOW,
             room: 64,
@@ -203,6 +207,7 @@ impl World {
         assert_eq!(indexes.len(), live.len());
         assert!(indexes.contains(&0), "the master is there");
         assert!(live.iter().all(|p| p.round == round.generation && p.is_ready()));
+        assert!(state.last_resize.as_ref().is_none_or(|r| r.done.is_some()), "no resize is in flight for ever");
         let stuck = |uid: &str| self.pods.iter().any(|p| p.uid == uid && self.sick.contains(p.node.as_ref().unwrap()));
         assert!(state.victims.iter().all(|v| stuck(&v.uid)), "victims are forgotten when they are gone");
         let mut ranks: Vec<u32> = Vec::new();
@@ -228,7 +233,7 @@ enum Happening {
     RestartInPlace(usize),
     DeletePod(usize),
     Resize(u32),
-    Target(u32),
+    Evaluate(Option<u32>),
     Suspend(bool),
     Template(u8),
     Room(usize),
@@ -248,7 +253,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => (0usize..8).prop_map(H::RestartInPlace),
         2 => (0usize..8).prop_map(H::DeletePod),
         1 => (1u32..9).prop_map(H::Resize),
-        2 => (1u32..9).prop_map(H::Target),
+        3 => proptest::option::of(1u32..9).prop_map(H::Evaluate),
         1 => any::<bool>().prop_map(H::Suspend),
         1 => (0u8..3).prop_map(H::Template),
         1 => (0usize..9).prop_map(H::Room),
@@ -262,6 +267,28 @@ impl World {
     fn pick(&mut self, at: usize) -> Option<&mut Pod> {
         let n = self.pods.len();
         self.pods.get_mut(at.checked_rem(n)?)
+    }
+
+    /// A policy proposes, the guard decides, the target moves.
+    fn evaluate(&mut self, answer: Option<u32>) {
+        let view = view::build(&view::Facts {
+            job: &self.job,
+            state: &self.state,
+            memory: &self.memory,
+            pods: &self.pods,
+            signals: &SignalSet::default(),
+            wants: &[],
+            capacity: ANY_ROOM,
+            now: self.now,
+        });
+        let policy = native(move |_| answer);
+        let d = guard::decide(&self.job, &self.state, &mut self.memory, &view, Ok(&policy), None, self.now);
+        let running = self.state.round.as_ref().is_some_and(|r| r.running_since.is_some());
+        let known = self.state.target != 0 && self.state.based_on == self.job.replicas;
+        if known && !running {
+            assert_eq!(d.target, d.from, "one resize at a time");
+        }
+        apply(&self.job, &mut self.state, &mut self.memory, &d, self.now);
     }
 
     fn happen(&mut self, what: &Happening) {
@@ -298,11 +325,7 @@ impl World {
                 self.job.replicas = (*n).clamp(min, max);
                 self.job.generation += 1;
             }
-            Happening::Target(n) => {
-                if self.state.target != 0 && !self.state.phase.is_terminal() {
-                    self.state.target = (*n).clamp(min, max);
-                }
-            }
+            Happening::Evaluate(answer) => self.evaluate(*answer),
             Happening::Suspend(yes) => self.job.suspend = *yes,
             Happening::Template(n) => self.job.template.as_mut().unwrap().hash = format!("t{n}"),
             Happening::Room(n) => self.room = *n,
@@ -336,6 +359,10 @@ fn any_job() -> impl Strategy<Value = JobSpec> {
     (1u32..4, 0u32..4, 0u32..5, restart, 0u32..8).prop_map(|(min, more, most, restart, limit)| {
         let mut spec = job(min, min + more, min + more + most);
         (spec.restart, spec.backoff_limit) = (restart, limit);
+        let free =
+            ScalingRules { stabilization: Duration::ZERO, select: SelectPolicy::Max, policies: vec![], tolerance: 0.1 };
+        let behavior = Some(Behavior { up: free.clone(), down: free });
+        spec.scaling = Some(ScalingSpec { behavior, ..scaling(vec![], true) });
         spec
     })
 }
