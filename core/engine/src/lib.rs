@@ -4,8 +4,7 @@
 //! randomness and no async. The operator, the embedded mode and (later) backtests and simulations call the same
 //! functions, so a test of one is a test of all.
 //!
-//! The way of one decision (see `DESIGN` section 2 in `docs/`):
-//! [`wants`] says what to measure -> [`view`] builds what a policy sees -> the policy proposes -> [`guard`] limits ->
+//! The way of one decision: [`wants`] says what to measure -> [`view`] builds what a policy sees -> the policy proposes -> [`guard`] limits ->
 //! [`placement`] chooses nodes -> [`plan`] says what to do, and [`conditions`] tells it to people.
 #![warn(missing_docs)]
 

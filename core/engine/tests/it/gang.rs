@@ -126,3 +126,33 @@ fn a_pod_stuck_on_a_dead_node_is_not_waited_for_for_ever() {
     assert_eq!((at(89, Some(&sick)), at(90, Some(&sick))), (0, 2), "grace of 30 s and a minute");
     assert_eq!(at(10_000, None), 0, "its node is well: it will go");
 }
+
+#[test]
+fn refusals_in_a_row_are_counted_until_a_growth_works() {
+    let spec = job(1, 4, 4);
+    let mut some = waiting(4);
+    for p in &mut some[..2] {
+        p.node = Some("n".into());
+    }
+    let refuse = |state: &JobState| {
+        let mut state = state.clone();
+        let round = state.round.as_mut().unwrap();
+        (round.generation, round.size, round.complete, round.running_since) = (2, 4, Some(ago(120)), None);
+        (state.target, state.last_generation) = (4, 2);
+        step(&spec, &state, &some).state
+    };
+    let first = refuse(&running(&spec, 4));
+    assert_eq!(first.last_resize.as_ref().unwrap().refusals, 1);
+    // It is told to grow again.
+    let grow = |mut state: JobState| {
+        state.target = 4;
+        step(&spec, &state, &[]).state
+    };
+    let second = refuse(&grow(first));
+    assert_eq!(second.last_resize.as_ref().unwrap().refusals, 2);
+    // And again, and this time all workers come up.
+    let grown = grow(second);
+    let pods: Vec<Pod> = (0..4).map(|i| pod(i, grown.last_generation, 4)).collect();
+    let ready = step(&spec, &step(&spec, &grown, &pods).state, &pods).state;
+    assert_eq!(ready.last_resize.map(|r| (r.refused, r.refusals)), Some((false, 0)));
+}

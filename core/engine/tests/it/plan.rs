@@ -4,7 +4,7 @@ use eto_engine::contract::{Framework, Readiness, WorkerPhase};
 use eto_engine::job::{CleanPods, JobSpec, RestartPolicy};
 use eto_engine::observe::Pod;
 use eto_engine::plan::{Action, EventReason, NewPod, Plan, PlanFacts, effective_target, plan, recover};
-use eto_engine::state::{Condition, ConditionKind, ConditionReason, JobState, Phase, RoundCause};
+use eto_engine::state::{Condition, ConditionKind, ConditionReason, JobState, Phase, ResizeRecord, RoundCause};
 
 use crate::common::*;
 
@@ -341,4 +341,18 @@ fn since_moves_only_when_a_status_changes() {
     let p = step(&spec, &running(&spec, 2), &pods(2));
     let later = plan(&spec, &p.state, &pods(2), &PlanFacts::default(), NOW.plus(secs(60)));
     assert_eq!(later.state, p.state, "nothing to write where nothing changed");
+}
+
+#[test]
+fn a_resize_taken_back_before_its_round_is_over() {
+    let mut spec = job(1, 3, 5);
+    let mut state = running(&spec, 3);
+    spec.replicas = 5;
+    // The target moves, and is moved back before the plan begins a round.
+    let record = |from, to| Some(ResizeRecord { from, to, decided: NOW, done: None, refused: false, refusals: 0 });
+    (state.target, state.based_on, state.last_resize) = (5, 5, record(3, 5));
+    spec.replicas = 3;
+    let p = step(&spec, &state, &pods(3));
+    assert_eq!((p.state.target, p.actions.len(), p.state.last_generation), (3, 0, 1));
+    assert_eq!(p.state.last_resize.unwrap().done, Some(NOW), "nothing is in flight");
 }
