@@ -15,6 +15,7 @@ pub mod service;
 pub mod spec;
 pub mod status;
 pub mod template;
+pub mod unknown;
 pub mod wants;
 
 pub use problems::{SpecProblem, SpecProblems};

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use eto_api::ElasticJob;
+use eto_cycle::SpecProblems;
 use eto_cycle::spec::job_spec;
 use eto_engine::job::JobSpec;
 use eto_engine::time::Time;
@@ -30,11 +31,8 @@ pub struct Job {
 
 /// Reads the one `ElasticJob` of a file (other objects in it are passed over); `-` reads standard input.
 pub fn job(path: &Path, now: Time) -> Result<Job, LoadError> {
-    let read = if path == Path::new("-") {
-        std::io::read_to_string(std::io::stdin())
-    } else {
-        std::fs::read_to_string(path)
-    };
+    let read =
+        if path == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
     let text = read.map_err(|source| LoadError::Unreadable { path: path.to_path_buf(), source })?;
     parse(path, &text, now)
 }
@@ -53,17 +51,24 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
     let (Some(value), 1) = (jobs.pop(), found) else {
         return Err(LoadError::NotOneJob { path: path.into(), found });
     };
-    let mut object: ElasticJob = serde_yaml::from_value(value).map_err(not_yaml)?;
+    let invalid = |problems: SpecProblems| {
+        let lines: Vec<String> = problems.0.iter().map(|p| format!("  {}: {}", p.path, p.message)).collect();
+        LoadError::Invalid { path: path.into(), problems: lines.join("\n") }
+    };
+    let value: serde_json::Value = serde_yaml::from_value(value).map_err(not_yaml)?;
+    let unknown = eto_cycle::unknown::fields(&value);
+    if !unknown.is_empty() {
+        return Err(invalid(unknown));
+    }
+    let mut object: ElasticJob =
+        serde_json::from_value(value).map_err(|e| LoadError::NotYaml { path: path.into(), message: e.to_string() })?;
     // What the API server would have filled in.
     let metadata = &mut object.metadata;
     metadata.namespace.get_or_insert_with(|| "default".to_owned());
     metadata.uid.get_or_insert_with(|| format!("local-{}", now.0));
     metadata.generation.get_or_insert(1);
     object.status = None;
-    let mut spec = job_spec(&object).map_err(|problems| {
-        let lines: Vec<String> = problems.0.iter().map(|p| format!("  {}: {}", p.path, p.message)).collect();
-        LoadError::Invalid { path: path.into(), problems: lines.join("\n") }
-    })?;
+    let mut spec = job_spec(&object).map_err(invalid)?;
     spec.created = now;
     Ok(Job { object, spec })
 }
@@ -95,6 +100,8 @@ mod tests {
         assert!(matches!(read(&format!("{JOB}---\n{JOB}")), Err(LoadError::NotOneJob { found: 2, .. })));
         let error = read(&JOB.replace("replicas: 2", "replicas: 9")).unwrap_err().to_string();
         assert!(error.contains("job.yaml") && error.contains("spec.replicas"), "{error}");
+        let error = read(&JOB.replace("maxReplicas", "maxReplica")).unwrap_err().to_string();
+        assert!(error.contains("spec.maxReplica") && error.contains("did you mean `maxReplicas`"), "{error}");
         assert!(matches!(job(Path::new("/no/such/file"), Time(0)), Err(LoadError::Unreadable { .. })));
     }
 }
