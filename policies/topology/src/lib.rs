@@ -78,7 +78,7 @@ fn domains(input: &PlacementInput, within: Domain, suspect: &impl Fn(&Node) -> b
         let room = rooms.entry(within.of(&node)).or_default();
         room.members = room.members.saturating_add(node.members);
         if !suspect(&node) {
-            room.fits = room.fits.saturating_add(node.room(&input.request, most));
+            room.fits = room.fits.saturating_add(node.room(&input.request, u32::MAX));
         }
     }
     rooms.remove(&None);

@@ -64,7 +64,8 @@ impl Tally {
     }
 
     fn add(&mut self, node: &Node) {
-        *self.members.entry(self.level.of(node)).or_default() += 1;
+        let count: &mut u32 = self.members.entry(self.level.of(node)).or_default();
+        *count = count.saturating_add(1);
     }
 }
 

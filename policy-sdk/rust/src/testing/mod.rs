@@ -20,6 +20,7 @@
 //!   codes or as objects with some of their fields, in order (more may follow), or `error` with a part of its text.
 //! - `steps` instead of `input` and `expect` is a list of such pairs; the state of each answer goes into the next.
 
+mod arbitrary;
 mod expand;
 
 use std::path::Path;
@@ -29,6 +30,7 @@ use serde_json::{Map, Value, json};
 
 use crate::{PlacementPolicy, PolicyError, ScalingPolicy};
 
+pub use arbitrary::{Source, any_placement, any_scaling, check_placement, check_scaling};
 pub use expand::{Kind, expand, placement_input, scaling_input};
 
 /// One named case.
