@@ -4,6 +4,7 @@
 # Quick when nothing changed. Honours CARGO_TARGET_DIR.
 set -euo pipefail
 cd "$(dirname "$0")/.."
+unset RUSTUP_TOOLCHAIN CARGO RUSTC # set by an outer cargo when a test runs this
 OUT=${ETO_POLICIES_OUT:-target/policies}
 TOOLCHAIN=$(tools/wasm-toolchain.sh)
 TARGET_DIR=${CARGO_TARGET_DIR:-target}

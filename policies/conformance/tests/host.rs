@@ -21,6 +21,7 @@ fn root() -> PathBuf {
 fn guests() -> &'static Path {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| {
+        // `make policies` has most often built them already; then this is quick.
         let out = std::env::var_os("ETO_POLICIES_OUT").map_or_else(|| root().join("target/policies"), PathBuf::from);
         let build =
             Command::new(root().join("tools/build-policies.sh")).env("ETO_POLICIES_OUT", &out).output().unwrap();
@@ -95,8 +96,29 @@ fn every_policy_describes_itself_and_its_config() {
         for (key, property) in schema["properties"].as_object().unwrap() {
             assert!(property["description"].is_string(), "{name}: config.{key} has no text");
         }
-        for default in schema["properties"].as_object().unwrap().values() {
-            assert!(!default["default"].is_null() || default["type"].as_array().is_some(), "{name}: {default}");
-        }
     }
+}
+
+/// The JSON of a fenced block of a page, after its marker.
+fn block(page: &str, marker: &str) -> Value {
+    let after = page.split_once(marker).unwrap_or_else(|| panic!("no {marker}")).1;
+    let text = after.split_once("```json").unwrap().1.split_once("```").unwrap().0;
+    serde_json::from_str(text).unwrap_or_else(|e| panic!("{marker}: {e}"))
+}
+
+#[test]
+fn the_example_of_the_contract_is_what_the_guest_answers() {
+    let page = std::fs::read_to_string(root().join("docs/contract.md")).unwrap();
+    let answer = ask(&load("hpa"), block(&page, "<!-- example: input -->")).unwrap();
+    let wanted = block(&page, "<!-- example: answer -->");
+    assert_eq!(answer, wanted, "the answer is\n{}", serde_json::to_string_pretty(&answer).unwrap());
+}
+
+#[test]
+fn columns_that_disagree_in_length_are_no_trap() {
+    let page = std::fs::read_to_string(root().join("docs/contract.md")).unwrap();
+    let mut input = block(&page, "<!-- example: input -->");
+    input["workers"]["phase"] = serde_json::json!([]);
+    let answer = ask(&load("hpa"), input).unwrap();
+    assert_eq!(answer["target"], Value::Null);
 }

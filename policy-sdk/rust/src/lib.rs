@@ -44,7 +44,12 @@
 #![warn(missing_docs)]
 
 #[doc(hidden)]
-#[allow(missing_docs, reason = "generated; the documentation of the WIT file is carried over where it has some")]
+#[allow(
+    missing_docs,
+    clippy::all,
+    clippy::pedantic,
+    reason = "generated; the documentation of the WIT file is carried over where it has some"
+)]
 pub mod bindings;
 mod config;
 mod decision;
