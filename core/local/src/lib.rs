@@ -14,6 +14,7 @@ pub mod load;
 mod logs;
 pub mod news;
 mod notices;
+mod options;
 pub mod pod;
 pub mod ports;
 pub mod process;
@@ -26,4 +27,5 @@ pub mod supervise;
 pub mod table;
 pub mod usage;
 
-pub use runner::{Outcome, RunError, RunOptions, run};
+pub use options::{Outcome, RunError, RunOptions};
+pub use runner::run;

@@ -5,7 +5,7 @@ use std::fs::File;
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use crate::runner::{RunError, system};
+use crate::options::{RunError, system};
 
 /// The files.
 #[derive(Debug)]
