@@ -1,11 +1,13 @@
 //! The command line.
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::{Parser, Subcommand};
 use clap_complete::Shell;
 
 use crate::output::Format;
+use crate::run::RunArgs;
 
 /// Elastic training: run jobs on this machine; check, describe and ask policies.
 #[derive(Debug, Parser)]
@@ -27,6 +29,15 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
+    /// Run an ElasticJob on this machine, without a cluster.
+    Run(RunArgs),
+    /// Stand between `eto run` and one worker.
+    #[command(hide = true)]
+    Supervise {
+        /// The worker's program and arguments.
+        #[arg(trailing_var_arg = true, allow_hyphen_values = true, required = true)]
+        command: Vec<OsString>,
+    },
     /// Check, describe and ask policy modules.
     #[command(subcommand)]
     Policy(PolicyCommand),

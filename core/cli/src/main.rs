@@ -9,6 +9,7 @@ mod args;
 mod failure;
 mod output;
 mod policy;
+mod run;
 
 use std::io::{self, Write};
 use std::path::Path;
@@ -27,8 +28,20 @@ fn main() -> ExitCode {
         Ok(cli) => cli,
         Err(error) => error.exit(),
     };
-    start_log(cli.verbose);
-    match run(cli, name) {
+    // Lines of a log would tear the live view apart; what matters of them is shown in it.
+    if !matches!(&cli.command, Command::Run(args) if args.is_live(cli.output)) {
+        start_log(cli.verbose);
+    }
+    match cli.command {
+        Command::Run(args) => run::run(args, cli.output),
+        Command::Supervise { command } => run::supervise(&command),
+        command => answer(command, cli.output, name),
+    }
+}
+
+/// The commands that print an answer.
+fn answer(command: Command, output: Option<output::Format>, name: &str) -> ExitCode {
+    match print(command, output, name) {
         Ok(()) => ExitCode::SUCCESS,
         // The reader went away (`eto ... | head`): not an error of ours.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
@@ -55,20 +68,22 @@ fn start_log(verbose: u8) {
     tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).without_time().with_target(false).init();
 }
 
-fn run(cli: Cli, name: &str) -> Result<(), Failure> {
-    match cli.command {
+fn print(command: Command, output: Option<output::Format>, name: &str) -> Result<(), Failure> {
+    match command {
         Command::Policy(command) => match command {
-            PolicyCommand::Check { module } => policy::check(&module, cli.output),
-            PolicyCommand::Describe { module } => policy::describe(&module, cli.output),
+            PolicyCommand::Check { module } => policy::check(&module, output),
+            PolicyCommand::Describe { module } => policy::describe(&module, output),
             PolicyCommand::Eval { module, input, schema } => {
                 if schema {
-                    policy::schema(&module, cli.output)
+                    policy::schema(&module, output)
                 } else {
-                    policy::eval(&module, &input, cli.output)
+                    policy::eval(&module, &input, output)
                 }
             }
         },
-        Command::Crd => crd(cli.output),
+        Command::Crd => crd(output),
+        // These have exit codes of their own; see `main`.
+        Command::Run(_) | Command::Supervise { .. } => Ok(()),
         Command::Completions { shell } => {
             let mut command = Cli::command().name("eto").bin_name("eto");
             let mut script = Vec::new();

@@ -117,11 +117,25 @@ impl Run {
         assert!(Command::new("kill").args([name, &self.child.id().to_string()]).status().unwrap().success());
     }
 
+    /// Waits for news that `wanted` accepts, what has come already counted.
+    fn ever(&mut self, what: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        let seen = self.all.iter().find(|news| wanted(news)).cloned();
+        seen.unwrap_or_else(|| self.until(what, wanted))
+    }
+
     fn end(mut self) -> (Option<i32>, Vec<Value>) {
         while let Ok(news) = self.news.recv_timeout(LIMIT.saturating_sub(self.begun.elapsed())) {
             self.all.push(news);
         }
         (self.child.wait().unwrap().code(), std::mem::take(&mut self.all))
+    }
+}
+
+impl Drop for Run {
+    /// A failed test leaves nothing running either: the supervisors see their owner go.
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -139,6 +153,8 @@ fn gone(pid: &str) {
 }
 
 const SHOW: &str = "echo ranks $RANK/$WORLD_SIZE of $ETO_ROUND at $MASTER_ADDR; ";
+/// The master's end is the job's, so it waits for the others.
+const ALL: &str = "touch done.$RANK; while [ $RANK = 0 ] && ! [ -e done.1 -a -e done.2 ]; do sleep 0.02; done";
 const WAIT: &str = "trap 'exit 143' TERM; while :; do sleep 0.02; done 2>/dev/null";
 
 const SCALING: &str = "  minReplicas: 1\n  maxReplicas: 4\n  scalingPolicy:\n    module: sizer\n    behavior:\n      \
@@ -155,7 +171,7 @@ fn a_resize_and_a_swap_give_the_right_ranks() {
     let mut run = stage.run();
     assert_eq!(run.lines("ranks", 2), ranks(2, 1));
     assert_eq!(run.lines("ranks", 3), ranks(3, 2), "grown");
-    let grown = run.until("three ready", |n| n["kind"] == "job" && n["ready"] == 3);
+    let grown = run.ever("three ready", |n| n["kind"] == "job" && n["ready"] == 3);
     assert_eq!((&grown["target"], &grown["round"]), (&Value::from(3), &Value::from(2)));
     let decision = run.until("a decision", |n| n["kind"] == "decision");
     let before = decision["policy"]["digest"].clone();
@@ -174,7 +190,7 @@ fn a_resize_and_a_swap_give_the_right_ranks() {
 
 #[test]
 fn success_is_0_and_the_end_of_the_job() {
-    let stage = Stage::new(3, "", SHOW);
+    let stage = Stage::new(3, "", &format!("{SHOW}{ALL}"));
     let mut run = stage.run();
     assert_eq!(run.lines("ranks", 3), ranks(3, 1));
     let (code, news) = run.end();
@@ -196,7 +212,7 @@ fn a_worker_is_restarted_until_backoff_limit() {
 
 #[test]
 fn a_deaf_worker_is_killed_at_the_deadline() {
-    let deaf = "trap '' TERM; echo pid $$; while :; do sleep 0.02; done";
+    let deaf = "trap '' TERM; echo pid $BASHPID; while :; do sleep 0.02; done";
     let stage = Stage::new(1, "  elasticity: {drainDeadlineSeconds: 1}\n", deaf);
     let mut run = stage.run();
     let pid = run.line("pid").replace("pid ", "");
@@ -211,7 +227,7 @@ fn a_deaf_worker_is_killed_at_the_deadline() {
 #[test]
 fn kill_9_leaves_no_orphan() {
     // One process in the group, one in a session of its own.
-    let script = "setsid bash -c 'echo pid $BASHPID; exec sleep 1000' & echo pid $$; exec sleep 1000";
+    let script = "setsid bash -c 'echo pid $BASHPID; exec sleep 1000' & echo pid $BASHPID; exec sleep 1000";
     let stage = Stage::new(2, "", script);
     let mut run = stage.run();
     let pids: Vec<String> = run.lines("pid", 4).iter().map(|line| line.replace("pid ", "")).collect();

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use eto_cycle::wants::WantsCache;
 use eto_engine::contract::Framework;
 use eto_engine::plan::{Action, Addressing, PlanFacts, Ports as EnginePorts, plan};
 use eto_engine::state::{JobState, Memory};
@@ -61,6 +62,7 @@ pub(crate) struct Runner {
     pub(crate) table: Table,
     pub(crate) sources: Sources,
     pub(crate) registry: Arc<Registry>,
+    pub(crate) wants: WantsCache,
     pub(crate) display: Display,
     pub(crate) notices: Notices,
     options: RunOptions,
@@ -101,6 +103,7 @@ impl Runner {
             table: Table::default(),
             sources,
             registry,
+            wants: WantsCache::default(),
             display,
             notices: Notices::default(),
             options,
