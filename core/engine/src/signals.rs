@@ -45,8 +45,10 @@ pub struct Sample {
 pub struct SignalData {
     /// namespace -> pod name -> sample, for results that have a `pod` label.
     pub per_pod: HashMap<String, HashMap<String, Sample>>,
-    /// namespace -> sample, for results without one.
+    /// namespace -> sample, for results without one, where the namespace has just one series.
     pub per_namespace: HashMap<String, Sample>,
+    /// namespace -> [`series_key`] -> sample, for results without a `pod` label that have labels beside the namespace's.
+    pub per_key: HashMap<String, HashMap<String, Sample>>,
     /// Why there is no answer this time, or why it is partial (the source's warnings), for people.
     pub trouble: Option<String>,
     /// namespace -> why the answer can't be used for this namespace alone (several series where one was expected, ...).
@@ -65,3 +67,14 @@ pub struct SignalSet {
     /// By what was asked for.
     pub signals: HashMap<SignalId, SignalData>,
 }
+
+/// What tells series of one namespace apart: their labels other than the namespace's, sorted, as `a="x",b="y"`. Empty
+/// where there are none; a label with an empty value is none, as in PromQL.
+pub fn series_key<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> String {
+    let mut labels: Vec<_> = labels.into_iter().filter(|(_, value)| !value.is_empty()).collect();
+    labels.sort_unstable();
+    labels.iter().map(|(name, value)| format!("{name}={value:?}")).collect::<Vec<_>>().join(",")
+}
+
+/// The label by which a series says which job it is of, if it is not of a pod.
+pub const JOB_LABEL: &str = "elastic_job";

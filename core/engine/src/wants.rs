@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 
 use crate::contract::{Direction, MetricKind, MetricTarget, SignalWant};
 use crate::job::{JobSpec, MetricSpec};
-use crate::signals::{SignalId, builtin};
+use crate::signals::{SignalId, builtin, series_key};
 
 /// Averaging window where nobody asks for another, in seconds.
 pub const DEFAULT_WINDOW_S: u32 = 60;
@@ -41,6 +41,8 @@ pub struct Wanted {
     pub container: Option<String>,
     /// Whether it must be one value for the job (`Object`, `External`).
     pub job_level: bool,
+    /// Which of a namespace's series is meant (see [`series_key`]); `None` = the job's own, or the only one.
+    pub key: Option<String>,
     /// The policy can't decide without it.
     pub required: bool,
     /// Whether more of it means more workers.
@@ -97,6 +99,7 @@ fn of_want(want: &SignalWant) -> Wanted {
         metric: None,
         container: None,
         job_level: false,
+        key: None,
         required: want.required,
         direction: want.direction,
         fill: Fill::Range { low: want.low, high: want.high },
@@ -108,12 +111,12 @@ fn of_want(want: &SignalWant) -> Wanted {
 
 fn of_metric(at: usize, metric: &MetricSpec) -> Wanted {
     let served = source(metric);
-    let (id, unservable) = match served {
-        Ok((name, query)) => {
+    let (id, key, unservable) = match served {
+        Ok(Source { name, query, key }) => {
             let container = metric.container.clone().filter(|_| metric.kind == MetricKind::ContainerResource);
-            (Some(SignalId { name, query, container, window_s: DEFAULT_WINDOW_S }), None)
+            (Some(SignalId { name, query, container, window_s: DEFAULT_WINDOW_S }), key, None)
         }
-        Err(why) => (None, Some(why)),
+        Err(why) => (None, None, Some(why)),
     };
     Wanted {
         name: id.as_ref().map_or_else(|| metric.name.clone(), |id| id.name.clone()),
@@ -121,6 +124,7 @@ fn of_metric(at: usize, metric: &MetricSpec) -> Wanted {
         metric: Some(at),
         container: metric.container.clone(),
         job_level: matches!(metric.kind, MetricKind::Object | MetricKind::External),
+        key,
         required: true,
         direction: Direction::MoreMeansGrow,
         fill: Fill::Metric(metric.target),
@@ -133,44 +137,62 @@ fn of_metric(at: usize, metric: &MetricSpec) -> Wanted {
     }
 }
 
-/// Name and query that serve a metric.
-fn source(metric: &MetricSpec) -> Result<(String, Option<String>), String> {
+/// What serves a metric.
+struct Source {
+    name: String,
+    query: Option<String>,
+    key: Option<String>,
+}
+
+fn source(metric: &MetricSpec) -> Result<Source, String> {
+    let built_in = |name: &str| Ok(Source { name: name.to_owned(), query: None, key: None });
     match metric.kind {
         MetricKind::Resource | MetricKind::ContainerResource => {
             if metric.kind == MetricKind::ContainerResource && metric.container.is_none() {
                 return Err(format!("metric {:?}: set containerResource.container", metric.name));
             }
             match metric.name.as_str() {
-                "cpu" => Ok((builtin::CPU.to_owned(), None)),
-                "memory" => Ok((builtin::MEMORY.to_owned(), None)),
-                "nvidia.com/gpu" => Ok((builtin::GPU.to_owned(), None)),
+                "cpu" => built_in(builtin::CPU),
+                "memory" => built_in(builtin::MEMORY),
+                "nvidia.com/gpu" => built_in(builtin::GPU),
                 other => Err(format!(
                     "resource {other:?} has no signal: use cpu, memory or nvidia.com/gpu, or a metric of type Pods"
                 )),
             }
         }
-        MetricKind::Pods => Ok((metric.name.clone(), Some(selector(&metric.name, &metric.selector, None)))),
-        MetricKind::Object => {
-            let object = metric.object.as_ref().map(|(kind, name)| (kind.to_ascii_lowercase(), name.clone()));
-            Ok((metric.name.clone(), Some(format!("sum({})", selector(&metric.name, &metric.selector, object)))))
+        MetricKind::Pods => {
+            let query = Some(selector(&metric.name, &metric.selector));
+            Ok(Source { name: metric.name.clone(), query, key: None })
         }
-        MetricKind::External => {
-            Ok((metric.name.clone(), Some(format!("sum({})", selector(&metric.name, &metric.selector, None)))))
-        }
+        MetricKind::Object | MetricKind::External => Ok(summed(metric)),
     }
 }
 
-/// A PromQL vector selector. A described object becomes the label that Prometheus adapters give it: the kind in lower
-/// case with the object's name (`service="frontend"`).
-fn selector(name: &str, labels: &BTreeMap<String, String>, object: Option<(String, String)>) -> String {
+/// One sum for each value of the labels that the metric selects by, so that jobs which differ in the values alone share
+/// one query; the job's own is found by its key. A described object becomes the label that Prometheus adapters give it:
+/// the kind in lower case with the object's name (`service="frontend"`).
+fn summed(metric: &MetricSpec) -> Source {
+    let mut labels: BTreeMap<String, &str> = metric.selector.iter().map(|(k, v)| (label(k), v.as_str())).collect();
+    if let Some((kind, object)) = &metric.object {
+        labels.insert(label(&kind.to_ascii_lowercase()), object);
+    }
+    let series = selector(&metric.name, &BTreeMap::new());
+    let by = labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
+    let (query, key) = if labels.is_empty() {
+        (format!("sum({series})"), None)
+    } else {
+        (format!("sum by ({by}) ({series})"), Some(series_key(labels.iter().map(|(k, v)| (k.as_str(), *v)))))
+    };
+    Source { name: metric.name.clone(), query: Some(query), key }
+}
+
+/// A PromQL vector selector.
+fn selector(name: &str, labels: &BTreeMap<String, String>) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
     let mut matchers = Vec::new();
     if !plain {
         matchers.push(format!("__name__=\"{}\"", escape(name)));
-    }
-    if let Some((kind, object)) = object {
-        matchers.push(format!("{}=\"{}\"", label(&kind), escape(&object)));
     }
     matchers.extend(labels.iter().map(|(k, v)| format!("{}=\"{}\"", label(k), escape(v))));
     let mut out = if plain { name.to_owned() } else { String::new() };

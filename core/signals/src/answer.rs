@@ -17,6 +17,11 @@ pub(crate) struct Row<'a, 'de> {
 }
 
 impl Row<'_, '_> {
+    /// All labels with their values.
+    pub(crate) fn labels(&self) -> impl Iterator<Item = (&str, &str)> {
+        self.labels.iter().map(|(name, value)| (name.as_ref(), value.as_ref()))
+    }
+
     /// A label's value; an empty one is as good as none, as in PromQL.
     pub(crate) fn label(&self, name: &str) -> Option<&str> {
         self.labels.iter().find(|(n, _)| n == name).map(|(_, v)| v.as_ref()).filter(|v| !v.is_empty())

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use eto_engine::signals::{Sample, SignalData};
+use eto_engine::signals::{JOB_LABEL, Sample, SignalData, series_key};
 use eto_engine::time::Time;
 
 use crate::answer::{Notes, Row, read};
@@ -158,6 +158,10 @@ fn fold_custom(
         let Some(pod) = pod else {
             *entry(&mut nameless, namespace) += 1;
             data.per_namespace.insert(namespace.to_owned(), sample);
+            let key = series_key(row.labels().filter(|(name, _)| *name != label && *name != "__name__"));
+            if !key.is_empty() {
+                entry(&mut data.per_key, namespace).insert(key, sample);
+            }
             return;
         };
         let Some(pods) = pods_of(data, namespace, wanted) else { return };
@@ -171,7 +175,7 @@ fn fold_custom(
     for (namespace, count) in nameless.into_iter().filter(|(_, count)| *count > 1) {
         let text = format!(
             "the query gives {count} series without a pod label where one is expected: aggregate them, as in sum by ({label}) (...), \
-             or keep the pod label"
+             keep the pod label, or have one per job, as in sum by ({JOB_LABEL}) (...)"
         );
         data.namespace_trouble.insert(namespace, text);
     }

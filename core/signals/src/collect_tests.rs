@@ -90,6 +90,7 @@ fn several_series_where_one_is_due_are_that_namespaces_trouble() {
         None,
     );
     assert!(data.per_namespace.is_empty());
+    assert!((data.per_key["a"][r#"x="2""#].value - 2.0).abs() < f64::EPSILON, "each can be asked for by its labels");
     assert!(!data.per_pod.contains_key("b"));
     assert!(data.namespace_trouble["a"].contains("2 series"), "{data:?}");
     assert!(data.namespace_trouble["b"].contains("pod w"), "{data:?}");

@@ -218,6 +218,7 @@ fn merge(data: &mut SignalData, part: SignalData) {
         data.per_pod.extend(part.per_pod);
     }
     data.per_namespace.extend(part.per_namespace);
+    data.per_key.extend(part.per_key);
     data.namespace_trouble.extend(part.namespace_trouble);
     data.trouble = data.trouble.take().or(part.trouble);
 }

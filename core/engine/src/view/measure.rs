@@ -5,8 +5,9 @@ use std::collections::HashMap;
 use super::{Facts, Gauge, View, requests, should_have_sample};
 use crate::contract::{Quality, Signal, SignalShape};
 use crate::decision::SignalSeen;
+use crate::job::JobKey;
 use crate::observe::Pod;
-use crate::signals::{Sample, SignalData, SignalId, builtin};
+use crate::signals::{JOB_LABEL, Sample, SignalData, SignalId, builtin, series_key};
 use crate::state::Memory;
 use crate::time::Time;
 use crate::wants::Wanted;
@@ -42,7 +43,7 @@ pub(crate) fn measure(facts: &Facts<'_>, pods: &[&Pod], wanted: Wanted) -> Measu
     let data = wanted.id.as_ref().and_then(|id| facts.signals.signals.get(id));
     let namespace = facts.job.key.namespace.as_str();
     let per_pod = data.and_then(|d| d.per_pod.get(namespace));
-    let single = data.and_then(|d| d.per_namespace.get(namespace)).copied();
+    let single = data.and_then(|d| of_job(facts, &wanted, d));
     let known = per_pod.is_some_and(|m| pods.iter().any(|p| m.contains_key(&p.name)));
     let shape =
         if wanted.job_level || (single.is_some() && !known) { SignalShape::Job } else { SignalShape::PerWorker };
@@ -55,6 +56,18 @@ pub(crate) fn measure(facts: &Facts<'_>, pods: &[&Pod], wanted: Wanted) -> Measu
         SignalShape::PerWorker => pods.iter().map(|p| requests::of(facts.job, p, &wanted)).collect(),
     };
     assemble(facts, wanted, shape, &found, requests, data)
+}
+
+/// The job-level sample: of the series that the metric selects; else of the one labelled as this job's; else of the only
+/// one of the namespace.
+fn of_job(facts: &Facts<'_>, wanted: &Wanted, data: &SignalData) -> Option<Sample> {
+    let JobKey { namespace, name } = &facts.job.key;
+    let keyed = data.per_key.get(namespace);
+    if let Some(key) = &wanted.key {
+        return keyed?.get(key).copied();
+    }
+    let own = keyed.and_then(|k| k.get(&series_key([(JOB_LABEL, name.as_str())])));
+    own.or_else(|| data.per_namespace.get(namespace)).copied()
 }
 
 fn window_ms(id: Option<&SignalId>) -> u64 {
@@ -180,7 +193,8 @@ fn note(
     if let Some(why) = &wanted.unservable {
         return Some(why.clone());
     }
-    let trouble = data.and_then(|d| d.namespace_trouble.get(namespace).or(d.trouble.as_ref()));
+    let trouble =
+        data.and_then(|d| d.namespace_trouble.get(namespace).filter(|_| quality != Quality::Ok).or(d.trouble.as_ref()));
     let own = match quality {
         Quality::Ok => return trouble.cloned(),
         Quality::Partial => "some workers have no fresh sample",

@@ -138,6 +138,35 @@ fn a_result_without_pods_is_of_the_job() {
 }
 
 #[test]
+fn among_several_series_the_selected_one_counts_or_the_one_of_the_job() {
+    let mut external = metric(MetricKind::External, "queue", MetricTarget::AverageValue(5.0));
+    external.selector = [("queue".into(), "b".into())].into();
+    let want = SignalWant {
+        name: "tokens".into(),
+        query: Some("sum by (elastic_job) (tokens)".into()),
+        window_seconds: 0,
+        history_seconds: 0,
+        required: true,
+        direction: Direction::None,
+        low: 0.0,
+        high: 1e9,
+    };
+    let mut spec = job(1, 2, 10);
+    spec.scaling = Some(scaling(vec![external], true));
+    let mine = format!("elastic_job={:?}", spec.key.name);
+    let mut look = Look::new(spec, 2, vec![want], &[]);
+    for (id, data) in &mut look.signals.signals {
+        let keys = if id.name == "queue" { ["queue=\"a\"", "queue=\"b\""] } else { ["elastic_job=\"other\"", &mine] };
+        let sample = |value| Sample { value, at: NOW };
+        data.per_key.insert("team-a".into(), [(keys[0].into(), sample(1.0)), (keys[1].into(), sample(2.0))].into());
+    }
+    let view = look.view();
+    for signal in &view.input.signals {
+        assert_eq!((signal.quality, signal.values.as_slice()), (Quality::Ok, &[2.0][..]), "{}", signal.name);
+    }
+}
+
+#[test]
 fn a_container_metric_takes_the_request_of_its_container() {
     let mut spec = job(1, 1, 10);
     let mut m = metric(MetricKind::ContainerResource, "cpu", MetricTarget::Utilization(50));

@@ -30,10 +30,27 @@ fn metrics_become_queries() {
     assert_eq!(query(0), None);
     assert_eq!(all[0].name, "cpu-utilisation");
     assert_eq!(query(1).unwrap(), r#"requests_per_second{verb="GET \"x\""}"#);
-    assert_eq!(query(2).unwrap(), r#"sum({__name__="queue.length",service="front"})"#);
-    assert_eq!(query(3).unwrap(), "sum(jobs_waiting)");
+    assert_eq!(query(2).unwrap(), r#"sum by (service) ({__name__="queue.length"})"#);
+    assert_eq!(all[2].key.as_deref(), Some(r#"service="front""#));
+    assert_eq!((query(3).unwrap().as_str(), &all[3].key), ("sum(jobs_waiting)", &None));
     assert_eq!(all.iter().map(|w| w.job_level).collect::<Vec<_>>(), [false, false, true, true]);
     assert!(all.iter().all(|w| w.required && w.direction == Direction::MoreMeansGrow));
+}
+
+#[test]
+fn jobs_that_select_other_series_of_a_metric_share_its_query() {
+    let of = |queue: &str| {
+        let mut external = metric(MetricKind::External, "jobs_waiting", MetricTarget::AverageValue(5.0));
+        external.selector = [("queue".into(), queue.into()), ("tier-1".into(), "x".into())].into();
+        let mut spec = job(1, 2, 3);
+        spec.scaling = Some(scaling(vec![external], false));
+        wanted(&spec, &[]).remove(0)
+    };
+    let (a, b) = (of("a"), of("b"));
+    assert_eq!(a.id, b.id);
+    assert_eq!(a.id.unwrap().query.unwrap(), "sum by (queue, tier_1) (jobs_waiting)");
+    assert_eq!(a.key.unwrap(), r#"queue="a",tier_1="x""#);
+    assert_ne!(b.key.unwrap(), r#"queue="a",tier_1="x""#);
 }
 
 #[test]
