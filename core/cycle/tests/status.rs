@@ -205,6 +205,20 @@ fn the_size_stays_in_its_budget() {
 }
 
 #[test]
+fn a_history_that_is_not_whole_counts_as_begun_now() {
+    let mut memory = memory();
+    let mut back = |recommendations: Vec<(Time, u32)>| {
+        memory.recommendations = recommendations;
+        from_status(&stored(&status(&state(), &memory, None)), NOW).unwrap().memory
+    };
+    let at = |n: u32| Time(NOW.0 - 3_600_000 + u64::from(n) * 1000);
+    let steady = back((0..3600).map(|n| (at(n), 5)).collect());
+    assert_eq!(steady.recommendations, [(at(0), 5), (at(3599), 5)]);
+    assert_eq!(steady.since, Time(1_799_000_000_000));
+    assert_eq!(back((0..3600).map(|n| (at(n), 5 + n % 2)).collect()).since, NOW);
+}
+
+#[test]
 fn only_what_matters_is_worth_a_write() {
     let (state, memory, decision) = (state(), memory(), decision());
     let old = stored(&status(&state, &memory, Some(&decision)));

@@ -185,17 +185,23 @@ fn decision(d: &Decision) -> api::DecisionStatus {
     }
 }
 
+/// Entries of a history that status carries at most, the newest.
+const MAX_HISTORY: usize = 240;
+
 fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
     let sizes = |all: &[(Time, u32)]| -> Vec<api::SizeAt> {
-        // The newest are at the end; HPA's windows of an hour at one entry per 15 s are 240.
-        let from = all.len().saturating_sub(240);
+        let from = all.len().saturating_sub(MAX_HISTORY);
         all.iter().skip(from).map(|&(t, n)| api::SizeAt { time: rfc3339(t), size: n.into() }).collect()
     };
+    let recommendations = turns(&m.recommendations);
+    // A history that is not whole must not pass for one: it counts as begun now, so that nothing shrinks before a
+    // window has passed.
+    let whole = recommendations.len() <= MAX_HISTORY;
     api::MemoryStatus {
         saved: rfc3339(now),
-        since: rfc3339(m.since),
+        since: rfc3339(if whole { m.since } else { now }),
         sequence: int(m.sequence),
-        recommendations: peaks(&sizes(&m.recommendations)),
+        recommendations: sizes(&recommendations),
         ups: sizes(&m.ups),
         downs: sizes(&m.downs),
         policy_state: m
@@ -215,15 +221,12 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
     }
 }
 
-/// Of a run of equal recommendations the first and the last say the same as all of them, as far as any window that
-/// looks for a minimum or maximum can tell while the run is within it; that keeps a steady job's status small.
-fn peaks(all: &[api::SizeAt]) -> Vec<api::SizeAt> {
-    let same = |i: usize, j: usize| all.get(i).zip(all.get(j)).is_some_and(|(a, b)| a.size == b.size);
-    all.iter()
-        .enumerate()
-        .filter(|&(i, _)| i == 0 || !same(i - 1, i) || !same(i, i + 1))
-        .map(|(_, s)| s.clone())
-        .collect()
+/// Of a run of equal recommendations the first and the last say the same as all of them to any window that looks for a
+/// minimum or maximum; that keeps a steady job's status small.
+fn turns(all: &[(Time, u32)]) -> Vec<(Time, u32)> {
+    let same = |i: usize, j: usize| all.get(i).zip(all.get(j)).is_some_and(|(a, b)| a.1 == b.1);
+    let ends = |&(i, _): &(usize, &(Time, u32))| i == 0 || !same(i - 1, i) || !same(i, i + 1);
+    all.iter().enumerate().filter(ends).map(|(_, s)| *s).collect()
 }
 
 /// Name of a unit variant as serde writes it, which is how the sets of names are shown everywhere.
