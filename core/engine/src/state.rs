@@ -329,6 +329,9 @@ pub struct Memory {
     pub since: Time,
     /// Decisions made so far; the number of the last one.
     pub sequence: u64,
+    /// `spec.replicas` at the last decision; `None` = there was none.
+    #[serde(default)]
+    pub replicas: Option<u32>,
     /// HPA's recommendations: unstabilised targets.
     pub recommendations: Vec<(Time, u32)>,
     /// HPA's scale events: sizes added and removed.

@@ -109,7 +109,7 @@ fn whole(size: f64) -> u32 {
 pub fn stabilize_legacy(recommendations: &mut Vec<(Time, u32)>, desired: u32, now: Time) -> u32 {
     let from = now.minus(LEGACY_WINDOW);
     let highest = recommendations.iter().filter(|(at, _)| *at >= from).map(|(_, n)| *n).fold(desired, u32::max);
-    store(recommendations, desired, LEGACY_WINDOW, now);
+    note(recommendations, desired, LEGACY_WINDOW, now);
     highest
 }
 
@@ -129,7 +129,7 @@ pub fn stabilize(
     let up = within(up_window).fold(desired, u32::min);
     let down = within(down_window).fold(desired, u32::max);
     let stable = current.max(up).min(down);
-    store(recommendations, desired, up_window.max(down_window), now);
+    note(recommendations, desired, up_window.max(down_window), now);
     let by = if desired >= current { Limiter::ScaleUpStabilized } else { Limiter::ScaleDownStabilized };
     (stable, (stable != desired).then_some(by))
 }
@@ -137,7 +137,7 @@ pub fn stabilize(
 /// Records a recommendation in the place of one that is older than the longest window, if there is one. Where the
 /// newest one says the same its time is moved on: it is in every window that the older one was in, so a job at rest
 /// keeps one entry however often it is looked at.
-fn store(recommendations: &mut Vec<(Time, u32)>, desired: u32, window: Duration, now: Time) {
+pub fn note(recommendations: &mut Vec<(Time, u32)>, desired: u32, window: Duration, now: Time) {
     if let Some(newest) = recommendations.iter_mut().max_by_key(|(at, _)| *at).filter(|(_, n)| *n == desired) {
         newest.0 = newest.0.max(now);
         return;

@@ -2,7 +2,7 @@
 
 use super::brake::{self, Course};
 use super::fill::{self, Case};
-use super::{ask, rules, sizes};
+use super::{ask, behavior, rules, sizes};
 use crate::decision::{Decision, Limiter};
 use crate::job::{FailurePolicy, JobSpec, Mode, ScalingSpec};
 use crate::plan::effective_target;
@@ -118,8 +118,12 @@ fn by_policy(
     decision: &mut Decision,
 ) {
     let now = decision.at;
-    if memory.recommendations.is_empty() {
-        memory.recommendations.push((now, decision.from));
+    let rules = rules(job);
+    // The size at first sight counts as proposed, as in an HPA. So does one that the user has set since the last
+    // decision: it is not reverted before it has stood for a window.
+    let moved = memory.replicas.replace(job.replicas).is_some_and(|seen| seen != job.replicas);
+    if memory.recommendations.is_empty() || moved {
+        behavior::note(&mut memory.recommendations, decision.from, rules.longest_window(), now);
     }
     let mut heard = ask::own(memory, &view.input, policy, now);
     let use_fallback = scaling.on_failure == FailurePolicy::BuiltIn && !scaling.metrics.is_empty();
@@ -148,9 +152,9 @@ fn by_policy(
     let proposed = answer.target.unwrap_or(decision.from);
     let mut course = Course::new(job, state, decision, proposed);
     doubt(&mut course, memory, view, policy, &input);
-    brake::normalise(&mut course, &rules(job), memory);
+    brake::normalise(&mut course, &rules, memory);
     brake::legal(&mut course);
-    brake::recovering(&mut course, view, memory.since, millis(rules(job).down_window()));
+    brake::recovering(&mut course, view, memory.since, millis(rules.down_window()));
     brake::in_flight(&mut course);
     brake::cool_down(&mut course);
     brake::growth_refused(&mut course);

@@ -32,6 +32,11 @@ impl Rules<'_> {
     pub fn down_window(&self) -> Duration {
         self.behavior().map_or(LEGACY_WINDOW, |b| b.down.stabilization)
     }
+
+    /// How far back recommendations are looked at.
+    pub fn longest_window(&self) -> Duration {
+        self.behavior().map_or(LEGACY_WINDOW, |b| b.up.stabilization.max(b.down.stabilization))
+    }
 }
 
 /// The limits of a job.

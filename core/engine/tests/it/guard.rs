@@ -318,3 +318,15 @@ fn the_looks_at_a_job_follow_its_limits() {
     let d = look.decide(&fallible(|_| Ok(ScalingDecision { next_look_seconds: Some(5), ..decision(None) })));
     assert_eq!(d.next_look, Some(NOW.plus(secs(5))));
 }
+
+#[test]
+fn a_size_set_by_the_user_stands_for_a_window() {
+    let mut look = look(3, None, &[]);
+    look.job.scaling.as_mut().unwrap().own_module = false;
+    assert_eq!(look.decide(&native(|_| Some(3))).target, 3);
+    look.job.replicas = 6;
+    let d = look.at(NOW.plus(secs(15))).decide(&native(|_| Some(3)));
+    assert_eq!((d.from, d.target, by(&d)), (6, 6, vec![Limiter::ScaleDownStabilized]));
+    assert_eq!(look.at(NOW.plus(secs(314))).decide(&native(|_| Some(3))).target, 6);
+    assert_eq!(look.at(NOW.plus(secs(316))).decide(&native(|_| Some(3))).target, 3);
+}
