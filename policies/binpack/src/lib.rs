@@ -41,7 +41,9 @@ impl PlacementPolicy for Binpack {
             // The job's own nodes first, then the fullest that still has room.
             (!full(node)).then_some((suspect(node), node.members == 0, node.free_share(), Reverse(node.members)))
         });
-        places.iter_mut().for_each(|p| p.required = config.required);
+        for place in &mut places {
+            place.required = config.required;
+        }
         let left = input.add.len() - places.len();
         let reason = Reason::new("Packed", format!("{} workers placed, {} given up", places.len(), input.drop));
         let mut decision = PlacementDecision::new(reason);

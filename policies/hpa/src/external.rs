@@ -14,7 +14,7 @@ pub(crate) fn propose(input: &ScalingInput, metric: &Metric, signal: &Signal) ->
     let tolerance = Tolerance { down: input.bounds.tolerance_down, up: input.bounds.tolerance_up };
     match metric.target {
         MetricTarget::Value(target) => whole(input, metric, used, aim(metric, target)?, tolerance),
-        MetricTarget::AverageValue(target) => per_worker(input, metric, used, aim(metric, target)?, tolerance),
+        MetricTarget::AverageValue(target) => Ok(per_worker(input, metric, used, aim(metric, target)?, tolerance)),
         MetricTarget::Utilization(_) => Err(Fault::mend(
             metric,
             "a metric of kind Object or External takes `value` or `averageValue` as its target",
@@ -61,25 +61,19 @@ fn whole(
 }
 
 /// `averageValue`: what one worker may carry.
-fn per_worker(
-    input: &ScalingInput,
-    metric: &Metric,
-    used: i64,
-    target: i64,
-    tolerance: Tolerance,
-) -> Result<Proposal, Fault> {
+fn per_worker(input: &ScalingInput, metric: &Metric, used: i64, target: i64, tolerance: Tolerance) -> Proposal {
     let current = input.sizes.current;
     #[allow(clippy::cast_precision_loss, reason = "as the controller")]
     let (load, one) = (used as f64, target as f64);
     let covered = current > 0 && tolerance.covers(load / (one * f64::from(current)));
     let replicas = if covered { current } else { replicas((load / one).ceil()) };
     let average = (load / f64::from(current.max(1))).ceil() / 1000.0;
-    Ok(Proposal {
+    Proposal {
         replicas,
         current: input.sizes.target,
         metric: metric.name.clone(),
         measured: average,
         target: from_milli(target),
         unit: "per worker",
-    })
+    }
 }

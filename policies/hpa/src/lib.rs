@@ -1,4 +1,4 @@
-//! `hpa`: the replica calculation of Kubernetes' HorizontalPodAutoscaler v2 for `spec.scalingPolicy.metrics`.
+//! `hpa`: the replica calculation of Kubernetes' `HorizontalPodAutoscaler` v2 for `spec.scalingPolicy.metrics`.
 //!
 //! The answers equal the Go controller's, its integer truncations and float ceilings included. What the controller
 //! does *after* the calculation (bounds, `behavior`, stabilisation) is the guard's and not done here.

@@ -1,4 +1,4 @@
-//! Metrics with a sample per worker: Resource, ContainerResource and Pods.
+//! Metrics with a sample per worker: Resource, `ContainerResource` and Pods.
 
 use eto_policy_sdk::prelude::*;
 
@@ -177,7 +177,8 @@ fn calculate(
         };
         Sample { used, request }
     };
-    if first < 1.0 || first > 1.0 {
+    #[allow(clippy::float_cmp, reason = "exactly at the target, a missing sample speaks neither way")]
+    if first != 1.0 {
         samples.extend(groups.missing.iter().map(|row| fill(*row)));
     }
     if rebalance {

@@ -93,16 +93,13 @@ impl ScalingPolicy for Schedule {
     fn evaluate(input: &ScalingInput, config: &ScheduleConfig) -> Result<ScalingDecision, PolicyError> {
         let minute = minute_of_week(input.now_ms, config.utc_offset_minutes);
         let time = clock::text(minute);
-        let (size, reason) = match config.windows.iter().enumerate().find(|(_, w)| w.holds(minute)) {
-            Some((at, window)) => {
-                let text =
-                    format!("{time} is in windows[{at}], {} to {}: {} workers", window.from, window.to, window.size);
-                (window.size, Reason::new("InWindow", text))
-            }
-            None => {
-                let size = config.otherwise.unwrap_or(input.sizes.replicas);
-                (size, Reason::new("OutsideWindows", format!("{time} is in no window: {size} workers")))
-            }
+        let window = config.windows.iter().enumerate().find(|(_, w)| w.holds(minute));
+        let (size, reason) = if let Some((at, Window { from, to, size, .. })) = window {
+            let text = format!("{time} is in windows[{at}], {from} to {to}: {size} workers");
+            (*size, Reason::new("InWindow", text))
+        } else {
+            let size = config.otherwise.unwrap_or(input.sizes.replicas);
+            (size, Reason::new("OutsideWindows", format!("{time} is in no window: {size} workers")))
         };
         let decision = ScalingDecision::to(input.clamp(size), reason);
         // Look again right at the next edge: minutes to it, less the seconds of this minute that are over.

@@ -39,7 +39,9 @@ impl PlacementPolicy for Spread {
         let mut places = input.place_by(config.across, |node, tally| {
             Some((suspect(node), tally.members(node), node.members, Reverse(node.free_share())))
         });
-        places.iter_mut().for_each(|p| p.required = config.required);
+        for place in &mut places {
+            place.required = config.required;
+        }
         let left = input.add.len() - places.len();
         let reason = Reason::new("Spread", format!("{} workers placed, {} given up", places.len(), input.drop));
         let mut decision = PlacementDecision::new(reason);

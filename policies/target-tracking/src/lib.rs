@@ -104,7 +104,7 @@ impl ScalingPolicy for TargetTracking {
                 BUILT_IN.join(", ")
             )),
             (Some(_), true) => {
-                problems.push(format!("config.query: `{}` is built in and takes no query", config.signal))
+                problems.push(format!("config.query: `{}` is built in and takes no query", config.signal));
             }
             _ => {}
         }

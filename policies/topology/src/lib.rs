@@ -44,7 +44,9 @@ impl PlacementPolicy for Topology {
             // Within a domain the fullest node that has room: whole nodes stay free for the next worker or job.
             Some((suspect(node), domain.is_none(), turn, node.members == 0, node.free_share()))
         });
-        places.iter_mut().for_each(|p| p.required = config.required);
+        for place in &mut places {
+            place.required = config.required;
+        }
         let used = used_after(input, config.within, &places);
         let mut decision = PlacementDecision::new(Reason::new(
             "Together",

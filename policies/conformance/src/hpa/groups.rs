@@ -1,4 +1,4 @@
-//! TestGroupPods: which class a pod falls into. A class is not shown by the policy, but it follows from two answers: the
+//! `TestGroupPods`: which class a pod falls into. A class is not shown by the policy, but it follows from two answers: the
 //! pod under test stands beside one that counts, once while both are busy and once while both idle.
 
 use eto_policy_sdk::testing::{Fixture, FixtureStep};

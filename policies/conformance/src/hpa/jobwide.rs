@@ -1,4 +1,4 @@
-//! Object and External metrics: TestReplicaCalc*CMObject*, *CMExternal*, *PerPodCMObject*, *PerPodCMExternal*.
+//! Object and External metrics: `TestReplicaCalc*CMObject*`, `*CMExternal*`, `*PerPodCMObject*`, `*PerPodCMExternal*`.
 
 use eto_policy_sdk::testing::Fixture;
 use serde_json::json;

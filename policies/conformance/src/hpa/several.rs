@@ -55,7 +55,7 @@ fn two(name: &str, size: u32, (percent, levels): (u32, &[f64]), queue: &Value, e
     fixture(&format!("L {name}"), input, expect)
 }
 
-/// TestConditionFailedGetMetrics.
+/// `TestConditionFailedGetMetrics`.
 fn failed(kind: &str, code: &str, target: &Value) -> Fixture {
     let input = json!({
         "config": CONFIG,

@@ -1,4 +1,4 @@
-//! Metrics with a sample per pod: TestReplicaCalcResourceScale, the single-case functions, TestReplicaCalcConfigurableTolerance,
+//! Metrics with a sample per pod: `TestReplicaCalcResourceScale`, the single-case functions, `TestReplicaCalcConfigurableTolerance`,
 //! and the ratio helpers of `utilization_test.go`.
 
 use eto_policy_sdk::testing::Fixture;

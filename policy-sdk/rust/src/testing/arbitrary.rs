@@ -6,7 +6,7 @@ use crate::{
     WorkerColumns, WorkerPhase, WorkerRequest,
 };
 
-/// A stream of values from a seed (SplitMix64). The same seed gives the same values.
+/// A stream of values from a seed (`SplitMix64`). The same seed gives the same values.
 #[derive(Clone, Debug)]
 pub struct Source(u64);
 

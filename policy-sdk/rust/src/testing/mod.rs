@@ -84,6 +84,7 @@ pub fn parse(text: &str) -> Result<Vec<Fixture>, String> {
 ///
 /// # Errors
 /// The path and what is wrong with it.
+#[allow(clippy::disallowed_methods, reason = "tests read fixtures from files")]
 pub fn read(path: impl AsRef<Path>) -> Result<Vec<Fixture>, String> {
     let path = path.as_ref();
     let text = std::fs::read_to_string(path).map_err(|e| format!("{}: {e}", path.display()))?;
