@@ -280,6 +280,9 @@ status! {
         /// When it began.
         pub since: String,
         pub sequence: i64,
+        /// `spec.replicas` at the last decision.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub replicas: Option<i64>,
         /// Unstabilised targets.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub recommendations: Vec<SizeAt>,

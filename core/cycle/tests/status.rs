@@ -1,6 +1,8 @@
 //! The state makes its way through `status` and back, at a bounded size, and a broken status counts as lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeMap;
+
 use eto_api::{ElasticJob, ElasticJobStatus};
 use eto_cycle::status::{MAX_STORED_POLICY_STATE, StatusFacts, from_status, to_status, worth_writing};
 use eto_engine::contract::{KeptState, Quality, Reason};
@@ -67,13 +69,15 @@ fn memory() -> Memory {
     Memory {
         since: Time(1_799_000_000_000),
         sequence: 99,
+        replicas: Some(3),
         recommendations: vec![(Time(1_799_999_900_000), 5), (Time(1_799_999_915_000), 7)],
         ups: vec![(Time(1_799_999_000_000), 2)],
         downs: vec![(Time(1_799_998_000_000), 1)],
         policy_state: Some(KeptState { version: 3, bytes: vec![0, 255, 7] }),
         policy_state_of: Some("mine".to_string()),
         circuits: [("sha256:aa".to_string(), Circuit { failures: 3, open_until: Some(NOW) })].into(),
-        ..Memory::new(NOW)
+        history: BTreeMap::new(),
+        last: None,
     }
 }
 

@@ -1,5 +1,6 @@
 //! `status` to engine state.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use eto_api::{self as api, ElasticJobStatus};
@@ -91,6 +92,7 @@ fn memory(m: &api::MemoryStatus, now: Time) -> Option<Memory> {
     Some(Memory {
         since: if fresh { time(&m.since)? } else { now },
         sequence: long(m.sequence),
+        replicas: m.replicas.map(int),
         recommendations: sizes(&m.recommendations),
         ups: sizes(&m.ups),
         downs: sizes(&m.downs),
@@ -104,7 +106,9 @@ fn memory(m: &api::MemoryStatus, now: Time) -> Option<Memory> {
                 (digest.clone(), Circuit { failures: int(c.failures), open_until })
             })
             .collect(),
-        ..Memory::new(now)
+        // Not in status: the history of signals, and the last decision as such.
+        history: BTreeMap::new(),
+        last: None,
     })
 }
 

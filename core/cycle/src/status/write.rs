@@ -201,6 +201,7 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
         saved: rfc3339(now),
         since: rfc3339(if whole { m.since } else { now }),
         sequence: int(m.sequence),
+        replicas: m.replicas.map(Into::into),
         recommendations: sizes(&recommendations),
         ups: sizes(&m.ups),
         downs: sizes(&m.downs),
