@@ -36,7 +36,7 @@ pub struct SignalId {
 pub struct Sample {
     /// As the source gave it: may be NaN or infinite; the view judges.
     pub value: f64,
-    /// When it was taken (of a set: gathered).
+    /// When it was taken.
     pub at: Time,
 }
 
@@ -62,7 +62,7 @@ pub struct SignalData {
 /// All signals of one gathering.
 #[derive(Clone, Debug, Default)]
 pub struct SignalSet {
-    /// When it was taken (of a set: gathered).
+    /// When it was gathered.
     pub at: Time,
     /// By what was asked for.
     pub signals: HashMap<SignalId, SignalData>,

@@ -12,8 +12,8 @@ use crate::time::Time;
 
 /// Back-off after the first failure in a row; doubles with each further one.
 const BACKOFF_FIRST: Duration = Duration::from_secs(10);
-/// The longest back-off. A round that ran at least this long breaks the row.
-const BACKOFF_CAP: Duration = Duration::from_secs(360);
+/// The longest back-off. A round that ran at least this long ends the row.
+pub(super) const BACKOFF_CAP: Duration = Duration::from_secs(360);
 
 /// Time to wait before the `attempt`-th try in a row (from 1): 10 s, 20 s, ... at most 6 min.
 pub(super) fn backoff(attempt: u32) -> Duration {

@@ -2,6 +2,7 @@
 
 use eto_membership::{Candidate, Member, Round, member_env};
 
+use super::outcome::BACKOFF_CAP;
 use super::step::{Step, gaps_of, members_of};
 use super::{Action, Addressing, EventReason, NewPod, hostname, service_name, target, victims};
 use crate::observe::Pod;
@@ -182,8 +183,13 @@ impl Step<'_> {
         if round.running_since.is_none() && all_ready && round.complete.is_some() {
             self.note_running(&round);
         }
-        if round.running_since.is_some() {
+        if let Some(since) = round.running_since {
             self.close_resize(round.size);
+            if self.now.since(since) >= BACKOFF_CAP {
+                self.state.start_attempts = 0;
+            } else if self.state.start_attempts > 0 {
+                self.looks.push(since.plus(BACKOFF_CAP));
+            }
         }
         let running = self.round().is_some_and(|r| r.running_since.is_some());
         self.state.phase = match round.cause {

@@ -9,6 +9,7 @@ mod normalise;
 mod placement;
 mod plan;
 mod properties;
+mod stories;
 mod view;
 mod wants;
 mod world;

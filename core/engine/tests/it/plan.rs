@@ -356,3 +356,15 @@ fn a_resize_taken_back_before_its_round_is_over() {
     assert_eq!((p.state.target, p.actions.len(), p.state.last_generation), (3, 0, 1));
     assert_eq!(p.state.last_resize.unwrap().done, Some(NOW), "nothing is in flight");
 }
+
+#[test]
+fn a_round_that_runs_for_a_while_ends_the_row_of_failures() {
+    let spec = job(1, 2, 5);
+    let mut state = running(&spec, 2);
+    state.start_attempts = 3;
+    state.round.as_mut().unwrap().running_since = Some(ago(359));
+    let p = step(&spec, &state, &pods(2));
+    assert_eq!((p.state.start_attempts, p.next_look), (3, Some(NOW.plus(secs(1)))));
+    let p = plan(&spec, &p.state, &pods(2), &PlanFacts::default(), NOW.plus(secs(1)));
+    assert_eq!(p.state.start_attempts, 0);
+}
