@@ -35,7 +35,12 @@ impl Operator {
         let address = free_port()?;
         let log = setup.directory.join(format!("operator-{}.log", address.port()));
         let file = File::create(&log)?;
-        let process = Command::new(binary()?)
+        let mut command = Command::new(binary()?);
+        // The operator refuses settings that do not exist; those of the tests are none of its own.
+        for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("ETO_")) {
+            command.env_remove(name);
+        }
+        let process = command
             .env("KUBECONFIG", &setup.kubeconfig)
             .env("ETO_PROMETHEUS_URL", &setup.prometheus)
             .env("ETO_POLICIES_BUILTIN_DIR", &setup.policies)

@@ -140,8 +140,18 @@ impl World {
     }
 
     /// Waits until the job's status is as `check` wants it.
-    pub async fn job<T>(&self, name: &str, mut check: impl FnMut(&ElasticJob) -> Result<T, String>) -> Outcome<T> {
-        wait::until(&self.jobs(), "", SOON, |all| match all.iter().find(|j| j.name_any() == name) {
+    pub async fn job<T>(&self, name: &str, check: impl FnMut(&ElasticJob) -> Result<T, String>) -> Outcome<T> {
+        self.job_within(SOON, name, check).await
+    }
+
+    /// The same, for what may take longer.
+    pub async fn job_within<T>(
+        &self,
+        within: Duration,
+        name: &str,
+        mut check: impl FnMut(&ElasticJob) -> Result<T, String>,
+    ) -> Outcome<T> {
+        wait::until(&self.jobs(), "", within, |all| match all.iter().find(|j| j.name_any() == name) {
             Some(job) => check(job).map_err(|m| format!("ElasticJob {name}: {m}; status {}", status_of(job))),
             None => Err(format!("there is no ElasticJob {name}")),
         })

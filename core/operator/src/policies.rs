@@ -1,7 +1,8 @@
 //! The policies that are served: host, registry, and the directories that are watched.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use eto_policy_host::{HostError, HostSettings, PolicyHost, Registry, Watcher};
 
@@ -21,24 +22,21 @@ pub fn start(settings: &settings::Policies, telemetry: &Telemetry) -> Result<Pol
     let host = PolicyHost::new(HostSettings { cache_dir: some(&settings.cache_dir), ..HostSettings::default() })?;
     let registry = Registry::new();
     let listener = telemetry.clone();
-    // What was told before, so that only what is new is told again.
-    let mut known: std::collections::BTreeMap<String, String> = std::collections::BTreeMap::new();
-    let known = std::sync::Mutex::new(std::mem::take(&mut known));
+    // What was counted before: name (of a policy, or of a refusal) and digest. The watcher itself writes the log.
+    let known: Mutex<BTreeMap<String, String>> = Mutex::default();
     registry.on_change(move |snapshot| {
         listener.registry_revision(snapshot.revision());
-        let mut known = known.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let mut known = known.lock().unwrap_or_else(PoisonError::into_inner);
         for (name, policy) in snapshot.policies() {
             let digest = policy.id().digest.clone();
-            if known.insert(name.clone(), digest.clone()).as_ref() != Some(&digest) {
+            if known.insert(name.clone(), digest.clone()) != Some(digest) {
                 listener.swapped("served");
-                tracing::info!(policy = name, version = policy.id().version, digest, "policy served");
             }
         }
         for (name, failure) in snapshot.failures() {
             let key = format!("{name} refused");
             if known.insert(key, failure.digest.clone()).as_ref() != Some(&failure.digest) {
                 listener.swapped("refused");
-                tracing::warn!(policy = name, digest = failure.digest, error = %failure.error, "policy refused");
             }
         }
         known.retain(|k, _| {

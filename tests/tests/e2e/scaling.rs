@@ -1,9 +1,10 @@
 //! Sizes that follow what Prometheus says.
 
 use std::sync::Arc;
+use std::time::Duration;
 
-use eto_e2e::Outcome;
-use eto_e2e::world::World;
+use eto_e2e::world::{World, variable};
+use eto_e2e::{Outcome, ensure};
 
 /// A job of one-core workers whose shortest reactions are asked for, so that a test need not wait for HPA's windows.
 const JOB: &str = r"
@@ -27,6 +28,9 @@ spec:
       - {name: train, image: example.com/train:1, resources: {requests: {cpu: 1}}}
 ";
 
+/// A window of a minute has to pass after a round began before its samples count, and one more for slack.
+const WARM: Duration = Duration::from_secs(180);
+
 /// CPU utilisation above the target adds workers, below it takes them away; never beyond the bounds.
 pub(crate) async fn grows_and_shrinks_on_prometheus_values(world: Arc<World>) -> Outcome {
     let _operator = world.operator().await?;
@@ -35,17 +39,20 @@ pub(crate) async fn grows_and_shrinks_on_prometheus_values(world: Arc<World>) ->
     world.workers("busy", 2).await?;
     // Twice the target: 2 workers become 4.
     world.exporter.cpu(&world.namespace, "busy", 1.0);
-    target(&world, |t| t > 2).await?;
-    // The new workers share the load: the target's own 50 %.
+    target(&world, |t| t == 4).await?;
+    let pods = world.workers("busy", 4).await?;
+    ensure!(variable(&pods[1], "WORLD_SIZE").as_deref() == Some("4"), "WORLD_SIZE does not follow the growth");
+    // A tenth of the target: back to the minimum, not below.
     world.exporter.cpu(&world.namespace, "busy", 0.05);
     target(&world, |t| t == 2).await?;
-    world.workers("busy", 2).await?;
+    let pods = world.workers("busy", 2).await?;
+    ensure!(variable(&pods[1], "WORLD_SIZE").as_deref() == Some("2"), "WORLD_SIZE does not follow the shrink");
     Ok(())
 }
 
 async fn target(world: &World, wanted: impl Fn(i64) -> bool) -> Outcome {
     world
-        .job("busy", |job| {
+        .job_within(WARM, "busy", |job| {
             let status = job.status.as_ref().ok_or("no status")?;
             if wanted(status.target_replicas) { Ok(()) } else { Err(format!("target {}", status.target_replicas)) }
         })
