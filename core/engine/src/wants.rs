@@ -72,7 +72,7 @@ pub fn wanted(job: &JobSpec, wants: &[SignalWant]) -> Vec<Wanted> {
     let metrics = job.scaling.as_ref().map(|s| s.metrics.as_slice()).unwrap_or_default();
     let mut all: Vec<Wanted> = metrics.iter().enumerate().map(|(at, m)| of_metric(at, m)).collect();
     for want in wants {
-        let own = of_want(want);
+        let own = of_want(job, want);
         match all.iter_mut().find(|w| w.id.is_some() && w.id == own.id && w.name == own.name) {
             Some(same) => {
                 same.required |= own.required;
@@ -84,7 +84,7 @@ pub fn wanted(job: &JobSpec, wants: &[SignalWant]) -> Vec<Wanted> {
     all
 }
 
-fn of_want(want: &SignalWant) -> Wanted {
+fn of_want(job: &JobSpec, want: &SignalWant) -> Wanted {
     let window_s = match want.window_seconds {
         0 => DEFAULT_WINDOW_S,
         s => s.clamp(WINDOW_RANGE_S.0, WINDOW_RANGE_S.1),
@@ -92,7 +92,9 @@ fn of_want(want: &SignalWant) -> Wanted {
     let built_in = [builtin::CPU, builtin::MEMORY, builtin::GPU, builtin::GPU_MEMORY].contains(&want.name.as_str());
     let unservable = (!built_in && want.query.is_none())
         .then(|| format!("the policy wants the signal {:?}, which is not built in and has no query", want.name));
-    let id = SignalId { name: want.name.clone(), query: want.query.clone(), container: None, window_s };
+    // A job's name is a DNS label, so it can't end the string that it stands in. Each such job has a query of its own.
+    let query = want.query.as_ref().map(|q| q.replace("$job", &job.key.name));
+    let id = SignalId { name: want.name.clone(), query, container: None, window_s };
     Wanted {
         id: unservable.is_none().then_some(id),
         name: want.name.clone(),

@@ -54,6 +54,14 @@ fn jobs_that_select_other_series_of_a_metric_share_its_query() {
 }
 
 #[test]
+fn a_query_can_name_the_job() {
+    let mut spec = job(1, 2, 3);
+    spec.scaling = Some(scaling(vec![], true));
+    let id = signal_ids(&spec, &[want("loss", Some(r#"avg(loss{run="$job"})"#))]).remove(0);
+    assert_eq!(id.query.unwrap(), format!("avg(loss{{run={:?}}})", spec.key.name));
+}
+
+#[test]
 fn a_metric_and_a_want_share_one_signal() {
     let mut spec = job(1, 2, 3);
     spec.scaling = Some(scaling(vec![cpu(70)], true));
