@@ -13,7 +13,17 @@ tmp=$(mktemp -d)
 trap 'tests/cluster/down.sh >/dev/null 2>&1; rm -rf "$tmp"' EXIT
 tests/cluster/down.sh >/dev/null 2>&1 # what a killed run may have left
 pass=0 fail=0
-# check NAME COMMAND...: must succeed within a minute.
+finish() {
+  if [ $fail -gt 0 ]; then
+    kubectl get pods -A -o wide
+    kubectl -n elastic-system describe pods | tail -n 30
+    kubectl -n elastic-system logs -l app.kubernetes.io/name=elastic-training-operator --tail=30 --prefix
+  fi
+  echo "$pass passed, $fail failed"
+  [ $fail = 0 ]
+  exit
+}
+# check NAME COMMAND...: must succeed within a minute; what follows rests on it.
 check() {
   local name=$1 end=$((SECONDS + 60)) out
   shift
@@ -21,7 +31,7 @@ check() {
     if [ $SECONDS -ge $end ]; then
       fail=$((fail + 1))
       printf 'FAILED  %s: %s\n' "$name" "$out"
-      return 1
+      finish
     fi
     sleep 0.5
   done
@@ -45,10 +55,10 @@ NODE_GPUS=0 tests/cluster/up.sh --kubelets 1 >"$tmp/up" 2>&1 || { cat "$tmp/up";
 export KUBECONFIG=${CLUSTER_STATE:-/tmp/k8s-lab}/kubeconfig
 tests/cluster/image.sh eto-operator:dev "$tmp/root" /usr/bin/elastic-training-operator >/dev/null || exit 1
 
-kubectl apply -f deploy/crds.yaml >/dev/null
-helm install elastic-training deploy/chart/elastic-training-operator --namespace elastic-system --create-namespace \
+check "the CRD is accepted" kubectl apply -f deploy/crds.yaml
+check "the chart is accepted" helm upgrade --install elastic-training deploy/chart/elastic-training-operator --namespace elastic-system --create-namespace \
   --set image.repository=localhost/eto-operator --set image.tag=dev --set image.pullPolicy=Never \
-  --set settings.evaluation.period=1s >/dev/null || fail=$((fail + 1))
+  --set settings.evaluation.period=1s
 kubectl label namespace elastic-system pod-security.kubernetes.io/enforce=restricted >/dev/null
 op="kubectl -n elastic-system"
 
@@ -98,10 +108,4 @@ check "the decision log is written" \
   sh_ "tests/cluster/node.sh exec 1 sh -c 'cat /var/lib/kubelet/pods/*/volumes/kubernetes.io~empty-dir/decisions/decisions.jsonl' | grep -q '^{'"
 check "uninstalled" helm uninstall elastic-training --namespace elastic-system --wait
 
-if [ $fail -gt 0 ]; then
-  $op get pods -o wide
-  $op describe pods | tail -n 30
-  $op logs -l app.kubernetes.io/name=elastic-training-operator --tail=30 --prefix
-fi
-echo "$pass passed, $fail failed"
-[ $fail = 0 ]
+finish
