@@ -23,9 +23,10 @@ finish() {
   [ $fail = 0 ]
   exit
 }
-# check NAME COMMAND...: must succeed within a minute; what follows rests on it.
+# check NAME COMMAND...: must succeed within two minutes (a kubelet takes over one to hand out a changed ConfigMap);
+# what follows rests on it.
 check() {
-  local name=$1 end=$((SECONDS + 60)) out
+  local name=$1 end=$((SECONDS + 120)) out
   shift
   until out=$("$@" 2>&1); do
     if [ $SECONDS -ge $end ]; then
@@ -99,7 +100,7 @@ if [ -e target/policies/target-tracking.wasm ]; then
   check "a ConfigMap of policies is made" \
     sh_ "$op create configmap elastic-training-policies --from-file=mine.wasm=$tmp/mine.wasm"
   check "and is served without a restart" \
-    sh_ "$op logs -l app.kubernetes.io/name=elastic-training-operator --tail=-1 | grep -q mine"
+    sh_ "$op logs -l app.kubernetes.io/name=elastic-training-operator --tail=-1 | grep 'policy served' | grep -q '\"mine\"'"
 fi
 
 check "deleted with all that is its own" \
