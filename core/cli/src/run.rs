@@ -17,8 +17,10 @@ use crate::output::Format;
 
 /// Arguments of `eto run`.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit status: 0 the job succeeded; 1 it failed; 2 it can't be run; 124 the time limit was reached; \
-                        130 stopped by Ctrl-C or q; 143 by SIGTERM.")]
+#[command(
+    after_help = "Exit status: 0 the job succeeded; 1 it failed; 2 it can't be run; 124 the time limit was reached; \
+                        130 stopped by Ctrl-C or q; 143 by SIGTERM."
+)]
 pub(crate) struct RunArgs {
     /// The job's YAML, `-` for stdin.
     job: PathBuf,
@@ -62,7 +64,8 @@ impl RunArgs {
 
     fn options(self, output: Option<Format>) -> Result<RunOptions, String> {
         let form = self.form(output)?;
-        let program = std::env::current_exe().map_err(|error| format!("the path of this program is not known: {error}"))?;
+        let program =
+            std::env::current_exe().map_err(|error| format!("the path of this program is not known: {error}"))?;
         Ok(RunOptions {
             job: self.job,
             policies: PolicyDirs::of_this_process(self.policies),

@@ -177,7 +177,8 @@ fn a_resize_and_a_swap_give_the_right_ranks() {
     let before = decision["policy"]["digest"].clone();
     // Another version under the running job: the next decision is its own.
     stage.ask_for(1);
-    let decided = run.until("a decision of the new policy", |n| n["kind"] == "decision" && n["policy"]["digest"] != before);
+    let decided =
+        run.until("a decision of the new policy", |n| n["kind"] == "decision" && n["policy"]["digest"] != before);
     assert!(decided["policy"]["digest"].is_string() && decided["proposed"] == 1);
     assert_eq!(run.lines("ranks", 1), ranks(1, 3), "shrunk");
     run.signal("-INT");
@@ -234,7 +235,9 @@ fn kill_9_leaves_no_orphan() {
     assert!(pids.iter().all(|pid| runs(pid)));
     run.signal("-KILL");
     run.child.wait().unwrap();
-    pids.iter().for_each(|pid| gone(pid));
+    for pid in &pids {
+        gone(pid);
+    }
 }
 
 #[test]

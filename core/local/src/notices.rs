@@ -23,11 +23,7 @@ pub(crate) struct Notices {
 
 /// An event of the engine as news.
 pub(crate) fn event(event: &Event) -> News {
-    News::Event {
-        warning: event.warning,
-        reason: format!("{:?}", event.reason),
-        message: event.message.clone(),
-    }
+    News::Event { warning: event.warning, reason: format!("{:?}", event.reason), message: event.message.clone() }
 }
 
 fn state_name(worker: &Worker) -> &'static str {
@@ -52,9 +48,7 @@ fn worker_news(worker: &Worker) -> WorkerNews {
         world: worker.plan.size,
         restarts: worker.restarts,
         note: match worker.state {
-            State::Ended(code) if code != 0 => {
-                Some(worker.note.clone().unwrap_or_else(|| format!("exit code {code}")))
-            }
+            State::Ended(code) if code != 0 => Some(worker.note.clone().unwrap_or_else(|| format!("exit code {code}"))),
             _ => worker.note.clone(),
         },
     }
@@ -81,8 +75,13 @@ impl Runner {
             }
             workers.insert(worker.uid.clone(), news);
         }
-        let mut gone: Vec<WorkerNews> =
-            self.notices.workers.iter().filter(|(uid, _)| !workers.contains_key(*uid)).map(|(_, n)| n.clone()).collect();
+        let mut gone: Vec<WorkerNews> = self
+            .notices
+            .workers
+            .iter()
+            .filter(|(uid, _)| !workers.contains_key(*uid))
+            .map(|(_, n)| n.clone())
+            .collect();
         gone.sort_by_key(|worker| (worker.round, worker.index));
         for mut worker in gone {
             "gone".clone_into(&mut worker.state);
@@ -158,4 +157,3 @@ fn row(worker: &Worker, usage: &crate::usage::Usage) -> (u64, WorkerRow) {
     };
     (worker.plan.round, row)
 }
-

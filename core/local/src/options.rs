@@ -101,10 +101,8 @@ pub(crate) fn check_policy(job: &Job, registry: &Registry, policies: &PolicyDirs
     let Some(scaling) = job.spec.scaling.as_ref().filter(|scaling| scaling.mode != Mode::Off) else { return Ok(()) };
     match registry.snapshot().scaling(&scaling.module) {
         Ok(_) => Ok(()),
-        Err(failure) => Err(RunError::Policy {
-            module: scaling.module.clone(),
-            why: failure.message,
-            places: policies.to_string(),
-        }),
+        Err(failure) => {
+            Err(RunError::Policy { module: scaling.module.clone(), why: failure.message, places: policies.to_string() })
+        }
     }
 }

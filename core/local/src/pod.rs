@@ -69,9 +69,7 @@ pub fn blueprint(
         launch: Launch {
             command: command(container, &env)?,
             env,
-            directory: directory
-                .map(Path::to_path_buf)
-                .or_else(|| container.working_dir.as_deref().map(PathBuf::from)),
+            directory: directory.map(Path::to_path_buf).or_else(|| container.working_dir.as_deref().map(PathBuf::from)),
         },
         grace: grace(pod_spec),
         restart_in_place: pod_spec.restart_policy.as_deref() == Some("OnFailure"),

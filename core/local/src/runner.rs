@@ -82,9 +82,10 @@ impl Runner {
             return Err(RunError::Suspended);
         }
         check_template(&job, &options)?;
-        let prometheus = options.prometheus.clone().map(|url| {
-            Prometheus::new(PrometheusSettings { url, ..PrometheusSettings::default() })
-        });
+        let prometheus = options
+            .prometheus
+            .clone()
+            .map(|url| Prometheus::new(PrometheusSettings { url, ..PrometheusSettings::default() }));
         let sources = Sources::new(&job.spec.key.namespace, prometheus.transpose()?);
         let cache_dir = options.cache.clone();
         let host = PolicyHost::new(HostSettings { cache_dir, ..HostSettings::default() })?;
@@ -126,6 +127,7 @@ impl Runner {
         self.registry.on_change(move |_| {
             let _ = changed.try_send(());
         });
+        self.tell_policies();
         loop {
             let ended = self.step().await;
             self.refresh();

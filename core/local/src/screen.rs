@@ -135,7 +135,7 @@ fn draw_head(frame: &mut Frame, area: Rect, screen: &Screen) {
         return;
     };
     let policy = screen.policy.as_ref().map_or_else(
-        || "none (the size is set by hand)".to_owned(),
+        || "none: the size is set by hand".to_owned(),
         |policy| format!("{} {} {}", policy.name, policy.version, short_digest(&policy.digest)),
     );
     let signals = screen.last.iter().flat_map(|decision| &decision.signals).map(|signal| {
@@ -210,7 +210,8 @@ fn stamped(lines: &VecDeque<(Time, String)>) -> Vec<String> {
 /// The newest lines that fit, the newest last.
 fn draw_lines(frame: &mut Frame, area: Rect, title: &str, lines: &[String]) {
     let room = usize::from(area.height.saturating_sub(2));
-    let shown: Vec<Line> = lines.iter().skip(lines.len().saturating_sub(room)).map(|l| Line::from(l.as_str())).collect();
+    let shown: Vec<Line> =
+        lines.iter().skip(lines.len().saturating_sub(room)).map(|l| Line::from(l.as_str())).collect();
     let block = Block::new().borders(Borders::ALL).title(format!(" {title} "));
     let text = Paragraph::new(shown).block(block);
     // A single long line is wrapped; several are cut, so that each keeps its row.

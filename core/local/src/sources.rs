@@ -139,7 +139,38 @@ fn gpu_of(uses: &HashMap<u32, GpuUse>, pids: &[i32]) -> GpuUse {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
+    use eto_signals::PrometheusSettings;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_prometheus_that_is_down_holds_nothing_up_and_says_so() {
+        // A port that was free a moment ago: nobody listens.
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let settings =
+            PrometheusSettings { url: format!("http://127.0.0.1:{port}"), retries: 0, ..PrometheusSettings::default() };
+        let mut sources = Sources::new("team", Some(Prometheus::new(settings).unwrap()));
+        let id = |name: &str, query: Option<&str>| SignalId {
+            name: name.to_owned(),
+            query: query.map(str::to_owned),
+            container: None,
+            window_s: 15,
+        };
+        let (custom, cpu) = (id("queue", Some("queue_length")), id("cpu-utilisation", None));
+        let first = sources.signals(&[custom.clone(), cpu.clone()], Time(1000));
+        assert!(first.signals.contains_key(&cpu) && !first.signals.contains_key(&custom), "the answer is on its way");
+        let answered = async {
+            loop {
+                let set = sources.signals(std::slice::from_ref(&custom), Time(2000));
+                if let Some(data) = set.signals.get(&custom) {
+                    return data.clone();
+                }
+                tokio::task::yield_now().await;
+            }
+        };
+        let data = tokio::time::timeout(std::time::Duration::from_secs(30), answered).await.unwrap();
+        assert!(data.trouble.is_some() && data.healthy_since.is_none() && data.per_pod.is_empty(), "{data:?}");
+    }
 
     #[test]
     fn gpu_use_is_summed_over_a_tree_and_absent_without_any() {

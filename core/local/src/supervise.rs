@@ -112,11 +112,7 @@ async fn run(command: &[OsString], orphan_grace: Duration) -> Result<i32, Superv
         .map_err(std::io::Error::from)
         .map_err(system("become the subreaper of the worker"))?;
     let mut signals = Signals::listen().map_err(system("listen for signals"))?;
-    let started = tokio::process::Command::new(program)
-        .args(arguments)
-        .stdin(Stdio::null())
-        .process_group(0)
-        .spawn();
+    let started = tokio::process::Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn();
     let mut child = match started {
         Ok(child) => child,
         Err(error) => {

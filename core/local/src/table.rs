@@ -38,8 +38,14 @@ pub struct Blueprint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Order {
     /// Start the worker with this uid as run `run`.
-    Start { uid: String, run: u64 },
-    Stop { uid: String, grace: Duration },
+    Start {
+        uid: String,
+        run: u64,
+    },
+    Stop {
+        uid: String,
+        grace: Duration,
+    },
 }
 
 /// Where a worker is.
@@ -226,8 +232,8 @@ impl Table {
     /// The worker's command has ended (or could not be started).
     pub fn ended(&mut self, uid: &str, run: u64, code: i32, note: Option<String>, now: Time) {
         let Some(worker) = self.of_run(uid, run) else { return };
-        let ran_long = worker.state == State::Running
-            && worker.changed.is_some_and(|changed| now.since(changed) >= RESET_AFTER);
+        let ran_long =
+            worker.state == State::Running && worker.changed.is_some_and(|changed| now.since(changed) >= RESET_AFTER);
         worker.pid = None;
         worker.note = note;
         worker.changed = Some(now);

@@ -43,13 +43,7 @@ const KEEP: Duration = Duration::from_secs(60);
 
 impl Usage {
     pub fn new(namespace: &str) -> Usage {
-        Usage {
-            namespace: namespace.to_owned(),
-            since: None,
-            keep: KEEP,
-            workers: HashMap::new(),
-            gpu_trouble: None,
-        }
+        Usage { namespace: namespace.to_owned(), since: None, keep: KEEP, workers: HashMap::new(), gpu_trouble: None }
     }
 
     /// Keeps readings for windows of this length too.
@@ -91,11 +85,8 @@ impl Usage {
             (None, builtin::GPU_MEMORY) => |track, window| mean(track, window, |r| r.gpu_memory),
             _ => return self.unknown(id),
         };
-        let samples: HashMap<String, Sample> = self
-            .workers
-            .iter()
-            .filter_map(|(name, track)| Some((name.clone(), measure(track, window)?)))
-            .collect();
+        let samples: HashMap<String, Sample> =
+            self.workers.iter().filter_map(|(name, track)| Some((name.clone(), measure(track, window)?))).collect();
         let is_gpu = matches!(id.name.as_str(), builtin::GPU | builtin::GPU_MEMORY);
         SignalData {
             per_pod: HashMap::from([(self.namespace.clone(), samples)]),
@@ -148,8 +139,7 @@ fn memory(track: &Track, _window: Duration) -> Option<Sample> {
 fn mean(track: &Track, window: Duration, of: impl Fn(&Reading) -> Option<f64>) -> Option<Sample> {
     let at = track.readings.iter().rev().find_map(|(at, r)| of(r).map(|_| *at))?;
     let begin = at.minus(window);
-    let values: Vec<f64> =
-        track.readings.iter().filter(|(t, _)| *t >= begin).filter_map(|(_, r)| of(r)).collect();
+    let values: Vec<f64> = track.readings.iter().filter(|(t, _)| *t >= begin).filter_map(|(_, r)| of(r)).collect();
     Some(Sample { value: values.iter().sum::<f64>() / values.len() as f64, at })
 }
 
@@ -215,11 +205,7 @@ mod tests {
     fn gpu_is_averaged_over_the_window_and_memory_is_the_newest() {
         let mut usage = Usage::new("team");
         for (s, gpu) in [(1, 0.0), (2, 1.0), (3, 0.5)] {
-            let reading = Reading {
-                gpu: Some(gpu),
-                memory_bytes: Some(f64::from(s) * 10.0),
-                ..Reading::default()
-            };
+            let reading = Reading { gpu: Some(gpu), memory_bytes: Some(f64::from(s) * 10.0), ..Reading::default() };
             usage.record("w", 1, Time(u64::try_from(s).unwrap() * 1000), reading);
         }
         assert_eq!(value(&usage, &id(builtin::GPU, 1), "w"), Some(0.75));

@@ -77,7 +77,8 @@ async fn output_environment_and_exit_code_come_through() {
 
 #[tokio::test]
 async fn a_polite_worker_ends_on_sigterm_with_its_own_code() {
-    let mut worker = spawn("exec 2>/dev/null; trap 'echo saved; exit 143' TERM; echo up; while :; do sleep 0.01; done", &[]);
+    let mut worker =
+        spawn("exec 2>/dev/null; trap 'echo saved; exit 143' TERM; echo up; while :; do sleep 0.01; done", &[]);
     assert_eq!(worker.line().await, "up");
     worker.running.stop(LIMIT).await;
     assert_eq!(worker.line().await, "saved");
