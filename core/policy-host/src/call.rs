@@ -81,7 +81,11 @@ impl Shared {
         // A fault of the engine itself must stay with this call; the store is dropped either way.
         let run = || {
             let mut store = self.store(limits, who)?;
-            let outcome = pre.instantiate(&mut store).and_then(|instance| body(&mut store, &instance));
+            let instance = match pre.instantiate(&mut store) {
+                Ok(instance) => instance,
+                Err(error) => return Err(not_begun(&error, function, limits, store.data().log.last_error())),
+            };
+            let outcome = body(&mut store, &instance);
             let left = store.get_fuel().unwrap_or(0);
             match outcome {
                 Ok(value) => Ok(Answer { value, fuel: limits.fuel.saturating_sub(left) }),
@@ -118,6 +122,18 @@ impl Shared {
 fn ticks(deadline_ms: u64, tick: Duration) -> u64 {
     let tick = u64::try_from(tick.as_millis()).unwrap_or(u64::MAX).max(1);
     deadline_ms.div_ceil(tick).saturating_add(1)
+}
+
+/// Why there is no instance: the guest's start function failed, or else the host has no room.
+fn not_begun(error: &wasmtime::Error, function: &str, limits: &Limits, last_error: Option<&str>) -> CallFailure {
+    let failure = failure(error, function, limits, last_error);
+    match failure.kind {
+        FailureKind::BadAnswer => {
+            let message = format!("{function}: the host can't make an instance: {error:#}");
+            CallFailure { kind: FailureKind::Internal, message }
+        }
+        _ => failure,
+    }
 }
 
 /// Gives a failed call its name. The message says what, where in the guest, and what to do.

@@ -8,13 +8,14 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use wasmparser::{Encoding, Parser, Payload, Validator, WasmFeatures};
 
 use crate::error::LoadError;
+use crate::metadata;
 use crate::policy::PolicyKind;
 
 /// Custom section in which a guest may state the contract version it was built for, as text (`0.1.0`).
 pub const VERSION_SECTION: &str = "elastic:policy-contract";
 
 /// The package whose interfaces make up the contract.
-const PACKAGE: &str = "elastic:policy/";
+pub(crate) const PACKAGE: &str = "elastic:policy/";
 
 /// A component that may be compiled.
 #[derive(Debug)]
@@ -121,10 +122,12 @@ fn scan(bytes: &[u8]) -> Result<Scan, LoadError> {
                 }
             }
             Payload::End(_) => depth = depth.saturating_sub(1),
+            Payload::ComponentTypeSection(section) => check_types(bytes, section.range())?,
             Payload::CustomSection(section) => {
                 if section.name() == VERSION_SECTION {
                     found.version_section = Some(String::from_utf8_lossy(section.data()).trim().to_owned());
                 } else if depth == 0 && section.name().starts_with("component-type") {
+                    check_metadata(section.data())?;
                     found.component_type = true;
                 }
             }
@@ -148,6 +151,36 @@ fn scan(bytes: &[u8]) -> Result<Scan, LoadError> {
         }
     }
     Ok(found)
+}
+
+/// Refuses types nested so deep in types that reading them would overflow the stack: the parser recurses, and a stack
+/// overflow can't be caught. Each level of nesting is a declaration of a type (1) of the kind component (0x41) or
+/// instance (0x42), so the pairs of such bytes bound the depth. Whole worlds need some dozens.
+fn check_types(bytes: &[u8], at: std::ops::Range<usize>) -> Result<(), LoadError> {
+    const MAX_NESTED: usize = 200;
+    let offset = at.start as u64;
+    let section = bytes.get(at).unwrap_or_default();
+    let nested = section.windows(2).filter(|pair| matches!(pair, [0x01, 0x41 | 0x42])).count();
+    if nested > MAX_NESTED {
+        let detail = format!(
+            "a section may have {MAX_NESTED} types with types in them, and has {nested}: they could be nested too deep"
+        );
+        return Err(LoadError::Invalid { offset, detail });
+    }
+    Ok(())
+}
+
+/// The section that says what a core module is as a component is a component itself: the encoder gets only what passed
+/// the checks that a module must pass.
+fn check_metadata(data: &[u8]) -> Result<(), LoadError> {
+    let refuse = |error: LoadError| LoadError::NotAComponent { detail: format!("its metadata is broken: {error}") };
+    sniff(data).map_err(refuse)?;
+    if !scan(data).map_err(refuse)?.is_component {
+        return Err(LoadError::NotAComponent { detail: "its metadata is not in a format that is known".to_owned() });
+    }
+    validate(data).map_err(refuse)?;
+    metadata::check_names(data)
+        .map_err(|detail| LoadError::NotAComponent { detail: format!("its metadata is not usable: {detail}") })
 }
 
 /// What guests may use of WebAssembly: version 2.0 with the component model; nothing whose result depends on the

@@ -17,6 +17,7 @@ mod gate;
 mod host;
 mod inspect;
 mod log;
+mod metadata;
 mod policy;
 mod registry;
 mod scan;

@@ -72,9 +72,27 @@ fn leb(mut value: usize) -> Vec<u8> {
     }
 }
 
+/// A component with a type that has a type in it that has a type in it, and so on, `depth` deep.
+pub fn nested_types(depth: usize) -> Vec<u8> {
+    // One component type with one declaration, a type: and again.
+    let mut types = [0x41, 1, 1].repeat(depth);
+    types.extend([0x41, 0]);
+    let section = [&[1_u8][..], &types].concat();
+    [b"\0asm\x0d\0\x01\0", &[7][..], &leb(section.len()), &section].concat()
+}
+
+/// Metadata in which one interface of the contract got another package's name: the two packages then need each other.
+fn cyclic() -> Vec<u8> {
+    let mut module = Guest::good().core();
+    let (from, to) = (b"elastic:policy/types@0.1.0", b"other:policy/a-types@0.1.0");
+    let at = module.windows(from.len()).rposition(|window| window == from).expect("the metadata names it");
+    module[at..at + to.len()].copy_from_slice(to);
+    module
+}
+
 fn custom_section(mut module: Vec<u8>, name: &str, data: &[u8]) -> Vec<u8> {
     module.push(0);
-    module.push(u8::try_from(name.len() + 1 + data.len()).unwrap());
+    module.extend(leb(name.len() + 1 + data.len()));
     module.push(u8::try_from(name.len()).unwrap());
     module.extend_from_slice(name.as_bytes());
     module.extend_from_slice(data);
@@ -106,9 +124,16 @@ pub fn not_policies() -> Vec<Refused> {
             "forged metadata",
             custom_section(bare.clone(), "component-type", &[0xff; 40]),
             "NotAComponent",
-            "does not fit",
+            "metadata is broken",
         ),
         refused("an empty component", wat("(component)"), "NotAPolicy", "exports nothing"),
+        refused(
+            "metadata 100,000 deep",
+            custom_section(bare.clone(), "component-type", &deep),
+            "NotAComponent",
+            "32 deep",
+        ),
+        refused("types 100,000 deep", nested_types(100_000), "Invalid", "nested too deep"),
         refused("components 100,000 deep", deep, "Invalid", "32 deep"),
         refused("shared memory", wat("(module (memory 1 1 shared))"), "Invalid", "threads"),
         refused("64-bit memory", wat("(module (memory i64 1))"), "Invalid", "memory64"),
