@@ -202,6 +202,7 @@ proptest! {
     fn success_of_the_master_is_the_end(spec in any_job()) {
         let mut world = World::new(spec);
         world.job.framework = Framework::PyTorch;
+        world.job.ttl_after_finished = Some(secs(60));
         for _ in 0..10 {
             world.operate(usize::MAX);
             world.pass(secs(5));
@@ -210,5 +211,6 @@ proptest! {
         prop_assert!(world.settle());
         prop_assert_eq!(world.state.phase, Phase::Succeeded);
         prop_assert_eq!(world.pods.len(), 1, "what still ran is gone, the master stays for its log");
+        prop_assert!(world.deleted, "the job itself goes when its time to live has passed");
     }
 }

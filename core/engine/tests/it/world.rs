@@ -56,6 +56,9 @@ impl World {
 
     /// One step of the operator, which crashes after `steps` writes and actions.
     pub(crate) fn operate(&mut self, mut steps: usize) -> bool {
+        if self.deleted {
+            return true;
+        }
         let plan = self.plan(&self.state);
         assert_eq!(plan, self.plan(&self.state), "the same facts, the same plan");
         self.check_safe(&plan);
@@ -77,7 +80,7 @@ impl World {
             }
             self.act(action);
         }
-        if self.refused.is_none() {
+        if self.refused.is_none() && !self.deleted {
             let again = self.plan(&self.state);
             assert_eq!(again.actions, [], "planning again after all was carried out");
         }
