@@ -11,6 +11,7 @@ use crate::apply::Writer;
 use crate::cache::Watches;
 use crate::events::Events;
 use crate::leader::Leadership;
+use crate::placing::Reserved;
 use crate::queue::Queue;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
@@ -27,6 +28,8 @@ pub struct Context {
     pub acts: Queue,
     pub writer: Writer,
     pub pod_permits: Arc<Semaphore>,
+    /// Places that placement policies gave away lately.
+    pub reserved: Reserved,
     pub events: Events,
     pub registry: Arc<Registry>,
     pub leadership: Leadership,

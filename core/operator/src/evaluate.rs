@@ -17,7 +17,8 @@ use tokio::sync::watch;
 
 use crate::cache::jobs::Job;
 use crate::context::{Context, now};
-use crate::look::{self, Looked};
+use crate::look::{self, Gathered, Looked};
+use crate::placing::Room;
 use crate::settings;
 
 /// Jobs that a thread takes at a time.
@@ -108,8 +109,9 @@ impl Evaluator {
         let overdue = due.iter().filter(|(at, _)| at.is_some_and(|at| at + self.period() < began)).count();
         let jobs: Arc<[Arc<Job>]> = due.into_iter().map(|(_, job)| job).collect();
         let snapshot = self.context.registry.snapshot();
-        let signals = Arc::new(self.gather(&jobs, &snapshot).await);
-        self.look(&jobs, &snapshot, &signals).await;
+        let signals = self.gather(&jobs, &snapshot).await;
+        let gathered = Arc::new(Gathered { signals, room: Room::new(self.context.caches.nodes.all()) });
+        self.look(&jobs, &snapshot, &gathered).await;
         let took = began.elapsed();
         self.context.telemetry.cycle(took, self.period(), overdue);
         if took > self.period() {
@@ -146,13 +148,13 @@ impl Evaluator {
     }
 
     /// Looks at the jobs, on threads that may block: the runtime stays free for requests.
-    async fn look(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>, signals: &Arc<SignalSet>) {
+    async fn look(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>, gathered: &Arc<Gathered>) {
         let next = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..self.threads.min(jobs.len().div_ceil(CHUNK)))
             .map(|_| {
                 let (context, log) = (self.context.clone(), self.log.clone());
                 let (jobs, next) = (Arc::clone(jobs), Arc::clone(&next));
-                let (snapshot, signals) = (Arc::clone(snapshot), Arc::clone(signals));
+                let (snapshot, gathered) = (Arc::clone(snapshot), Arc::clone(gathered));
                 let wants = Arc::clone(&self.wants);
                 let (period, began) = (self.period(), self.began);
                 tokio::task::spawn_blocking(move || {
@@ -160,7 +162,7 @@ impl Evaluator {
                         let from = next.fetch_add(CHUNK, Ordering::Relaxed);
                         let Some(chunk) = jobs.get(from..jobs.len().min(from + CHUNK)).filter(|c| !c.is_empty()) else { break };
                         for job in chunk {
-                            let looked = look::look(&context, job, &wants, &snapshot, &signals, now());
+                            let looked = look::look(&context, job, &wants, &snapshot, &gathered, now());
                             schedule(job, looked.as_ref(), period, began);
                             if let (Some(log), Some(looked)) = (&log, looked) {
                                 let Looked { decision, input, .. } = looked;

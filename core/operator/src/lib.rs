@@ -2,18 +2,20 @@
 //!
 //! Everything that decides is in the engine and asked through `eto_cycle`; here is what reaches the world: settings,
 //! watches and their caches, the two loops ([`reconcile`] and [`evaluate`]), writes, events, leader election and the
-//! operator's own metrics. `docs/decisions/0008-operator-loop.md` says how they fit together.
+//! operator's own metrics. `docs/decisions/0012-operator-loop.md` says how they fit together.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: clocks, environment, files, sockets")]
 
 pub mod act;
 pub mod apply;
 pub mod cache;
 pub mod client;
+pub mod constraints;
 pub mod context;
 pub mod evaluate;
 pub mod events;
 pub mod leader;
 pub mod look;
+pub mod placing;
 pub mod policies;
 pub mod queue;
 pub mod reconcile;

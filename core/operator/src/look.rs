@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eto_cycle::evaluate::{self, Facts};
 use eto_cycle::wants::WantsCache;
-use eto_engine::contract::{Capacity, NONE, ScalingInput, WorkerPhase};
+use eto_engine::contract::{Capacity, ScalingInput, WorkerPhase};
 use eto_engine::decision::Decision;
 use eto_engine::observe::Pod;
 use eto_engine::signals::SignalSet;
@@ -14,7 +14,14 @@ use eto_policy_host::Snapshot;
 
 use crate::cache::jobs::Job;
 use crate::context::Context;
+use crate::placing::Room;
 use crate::telemetry::Evaluated;
+
+/// What one cycle gathered, for all its jobs.
+pub struct Gathered {
+    pub signals: SignalSet,
+    pub room: Room,
+}
 
 /// What an evaluation came to.
 pub struct Looked {
@@ -32,7 +39,7 @@ pub fn look(
     job: &Job,
     wants: &WantsCache,
     policies: &Snapshot,
-    signals: &SignalSet,
+    gathered: &Gathered,
     now: Time,
 ) -> Option<Looked> {
     let pods = context.caches.pods.of(&job.uid);
@@ -46,8 +53,8 @@ pub fn look(
         (Arc::clone(spec), mind.state.clone(), mind.memory.clone())
     };
     let sequence = memory.sequence;
-    let capacity = Capacity { fits: NONE, pending: pending(&pods) };
-    let facts = Facts { job: &spec, state: &state, pods: &pods, signals, capacity, policies, now };
+    let capacity = Capacity { fits: gathered.room.fits(job, &spec, &state), pending: pending(&pods) };
+    let facts = Facts { job: &spec, state: &state, pods: &pods, signals: &gathered.signals, capacity, policies, now };
     let evaluate::Evaluated { decision, input } = evaluate::evaluate(&facts, wants, &mut memory);
 
     let mut entry = job.entry();

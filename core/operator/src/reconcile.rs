@@ -11,7 +11,8 @@ use eto_cycle::status::{StatusFacts, from_status, to_status, worth_writing};
 use eto_engine::conditions;
 use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::observe::Pod;
-use eto_engine::plan::{self, Action, Event, PlanFacts};
+use eto_engine::placement::Settled;
+use eto_engine::plan::{self, PlanFacts};
 use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory};
 use eto_engine::time::Time;
 use serde_json::Value;
@@ -19,6 +20,7 @@ use serde_json::Value;
 use crate::apply::{WriteError, merge_patch};
 use crate::cache::jobs::{Entry, Job, Mind};
 use crate::context::{Context, back_off, now};
+use crate::placing;
 
 /// What one look at a job came to.
 #[derive(Debug, Default)]
@@ -38,7 +40,8 @@ pub async fn reconcile(context: Context, key: JobKey) {
         context.telemetry.job_gone(&key.namespace, &key.name);
         return;
     };
-    let step = think(&context, &job, now());
+    let settled = placing::ask(&context, &job, now()).await;
+    let step = think(&context, &job, &settled, now());
     if let Some((version, patch)) = step.write {
         match context.writer.status(&key, &version, &patch).await {
             Ok((version, status)) => {
@@ -90,7 +93,7 @@ fn failed(context: &Context, job: &Job, error: &WriteError) {
 }
 
 /// Plans for a job and says what is to be written. Takes the job's lock, does not wait for anything.
-fn think(context: &Context, job: &Job, now: Time) -> Step {
+fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
     let pods = context.caches.pods.of(&job.uid);
     let mut entry = job.entry();
     if entry.is_leaving() {
@@ -104,7 +107,7 @@ fn think(context: &Context, job: &Job, now: Time) -> Step {
     match &spec {
         Ok(spec) => {
             let sick = sick_nodes(context, &pods);
-            step.again = advance(&mut mind, spec, &pods, &sick, now);
+            step.again = advance(&mut mind, spec, &pods, &sick, settled, now);
             if context.settings.server.per_job_metrics {
                 let ready = pods.iter().filter(|p| p.is_ready()).count();
                 let ready = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -139,7 +142,7 @@ fn think(context: &Context, job: &Job, now: Time) -> Step {
 }
 
 /// Takes a job over from its stored status, or from its live pods where that is lost.
-fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
+pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
     if entry.mind.is_some() {
         return;
     }
@@ -153,8 +156,21 @@ fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
 }
 
 /// One step of the plan. Gives how long it may take until the next look.
-fn advance(mind: &mut Mind, spec: &JobSpec, pods: &[Pod], sick: &BTreeSet<String>, now: Time) -> Option<Duration> {
-    let facts = PlanFacts { refused: mind.refused.as_ref(), sick_nodes: Some(sick), ..PlanFacts::default() };
+fn advance(
+    mind: &mut Mind,
+    spec: &JobSpec,
+    pods: &[Pod],
+    sick: &BTreeSet<String>,
+    settled: &Settled,
+    now: Time,
+) -> Option<Duration> {
+    let facts = PlanFacts {
+        refused: mind.refused.as_ref(),
+        sick_nodes: Some(sick),
+        places: Some(&settled.places),
+        victims: &settled.victims,
+        ..PlanFacts::default()
+    };
     let plan = plan::plan(spec, &mind.state, pods, &facts, now);
     mind.state = plan.state;
     if !mind.acting {
@@ -164,7 +180,7 @@ fn advance(mind: &mut Mind, spec: &JobSpec, pods: &[Pod], sick: &BTreeSet<String
     plan.next_look.map(|at| at.since(now).max(Duration::from_millis(10)))
 }
 
-fn sick_nodes(context: &Context, pods: &[Pod]) -> BTreeSet<String> {
+pub(crate) fn sick_nodes(context: &Context, pods: &[Pod]) -> BTreeSet<String> {
     pods.iter().filter_map(|p| p.node.as_deref()).filter(|n| context.caches.nodes.is_sick(n)).map(str::to_owned).collect()
 }
 
@@ -221,14 +237,4 @@ pub fn acted(context: &Context, job: &Job, failed: bool) {
     } else {
         context.plans.add(job.key.clone());
     }
-}
-
-/// Whether a plan's actions make pods.
-pub fn makes_pods(actions: &[Action]) -> bool {
-    actions.iter().any(|a| matches!(a, Action::CreatePod(_)))
-}
-
-/// Puts events of an evaluation where the next stored status takes them along.
-pub fn tell_later(mind: &mut Mind, events: impl IntoIterator<Item = Event>) {
-    mind.untold.extend(events);
 }

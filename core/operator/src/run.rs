@@ -13,6 +13,7 @@ use crate::client::{ClientError, client};
 use crate::context::Context;
 use crate::evaluate::{Evaluator, EvaluatorError};
 use crate::leader::{Leadership, elect};
+use crate::placing::Reserved;
 use crate::queue::Queue;
 use crate::server::{self, Readiness};
 use crate::settings::Settings;
@@ -71,6 +72,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         caches,
         plans,
         acts,
+        reserved: Reserved::default(),
         events: told,
         leadership: leadership.clone(),
         telemetry: telemetry.clone(),

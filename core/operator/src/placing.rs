@@ -1,0 +1,153 @@
+//! Asks placement policies: which nodes new workers should run on, and who is given up.
+//!
+//! The answer is a hint to the scheduler (node affinity). Without one, for whatever reason, the scheduler decides alone
+//! and the newest workers go first: a job never waits for its placement policy.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use eto_engine::contract::{NONE, WorkerRequest};
+use eto_engine::job::JobSpec;
+use eto_engine::observe::{Node, Pod};
+use eto_engine::placement::{self, Ask, Constraints, Need, Reservations, Settled};
+use eto_engine::plan::{self, Event, EventReason, PlanFacts};
+use eto_engine::policy::CallFailure;
+use eto_engine::state::{JobState, Memory};
+use eto_engine::time::Time;
+
+use crate::cache::jobs::Job;
+use crate::constraints::constraints;
+use crate::context::Context;
+use crate::reconcile::{adopt, sick_nodes};
+
+/// For how long an answer holds its places. By then the pods are on nodes, where everybody sees them.
+const HOLD: Duration = Duration::from_secs(10);
+
+/// What answers given lately have taken.
+#[derive(Clone, Debug, Default)]
+pub struct Reserved {
+    inner: Arc<Mutex<(Option<Instant>, Reservations)>>,
+}
+
+impl Reserved {
+    fn with<T>(&self, f: impl FnOnce(&mut Reservations) -> T) -> T {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        if inner.0.is_none_or(|since| since.elapsed() > HOLD) {
+            *inner = (Some(Instant::now()), Reservations::default());
+        }
+        f(&mut inner.1)
+    }
+}
+
+/// What a question needs, taken out of the job's entry so that the policy runs without its lock.
+struct Question {
+    spec: Arc<JobSpec>,
+    state: JobState,
+    memory: Memory,
+    pods: Arc<Vec<Pod>>,
+    need: Need,
+    constraints: Constraints,
+}
+
+/// Asks the job's placement policy if the next plan needs it; nothing where it does not, or where there is no answer.
+pub async fn ask(context: &Context, job: &Arc<Job>, now: Time) -> Settled {
+    let Some(question) = question(context, job, now) else { return Settled::default() };
+    let asking = context.clone();
+    let answer = tokio::task::spawn_blocking(move || answer(&asking, &question, now)).await;
+    match answer {
+        Ok(Ok(settled)) => settled,
+        Ok(Err((policy, failure))) => {
+            context.telemetry.policy_failed(&policy, failure.kind);
+            let message = format!("placement policy {policy}: {:?}: {}; the scheduler decides", failure.kind, failure.message);
+            let event = Event { warning: true, reason: EventReason::PolicyFailed, message };
+            context.events.tell(&job.key, &job.uid, event);
+            Settled::default()
+        }
+        Err(error) => {
+            tracing::error!(job = %job.key, %error, "the placement policy was not asked");
+            Settled::default()
+        }
+    }
+}
+
+fn question(context: &Context, job: &Job, now: Time) -> Option<Question> {
+    let pods = context.caches.pods.of(&job.uid);
+    let mut entry = job.entry();
+    let spec = entry.spec.as_ref().ok().filter(|s| s.placement.is_some()).cloned()?;
+    adopt(&mut entry, &pods, now);
+    let mind = entry.mind.as_ref().filter(|m| !m.acting)?;
+    let sick = sick_nodes(context, &pods);
+    let facts = PlanFacts { refused: mind.refused.as_ref(), sick_nodes: Some(&sick), ..PlanFacts::default() };
+    let draft = plan::plan(&spec, &mind.state, &pods, &facts, now);
+    let need = placement::need(&spec, &mind.state, &draft)?;
+    let (state, memory) = (draft.state, mind.memory.clone());
+    let constraints = constraints(&entry.object);
+    drop(entry);
+    Some(Question { spec, state, memory, pods, need, constraints })
+}
+
+fn answer(context: &Context, question: &Question, now: Time) -> Result<Settled, (String, CallFailure)> {
+    let Question { spec, state, memory, pods, need, constraints } = question;
+    let Some(placement) = &spec.placement else { return Ok(Settled::default()) };
+    let named = |failure: CallFailure| (placement.module.clone(), failure);
+    let policy = context.registry.snapshot().placement(&placement.module).map_err(named)?;
+    let request = request(spec);
+    let nodes = context.caches.nodes.all();
+    let own: HashSet<&str> = pods.iter().filter_map(|p| p.node.as_deref()).collect();
+    let reservations = context.reserved.with(|r| r.clone());
+    let candidates = placement::prefilter(&nodes, constraints, &request, &reservations, &own);
+    let settings = &context.settings.placement;
+    let input = placement::input(&Ask {
+        job: spec,
+        state,
+        memory,
+        pods,
+        candidates: &candidates,
+        need,
+        request,
+        zone_label: &settings.zone_label,
+        rack_label: &settings.rack_label,
+        faults: &HashMap::new(),
+        now,
+    });
+    let answer = policy.place(&input).map_err(named)?;
+    context.telemetry.fuel(&placement.module, answer.fuel);
+    // Others may have answered meanwhile; what they took is counted from here on, and the scheduler has the last word.
+    context.reserved.with(|r| placement::settle(&input, &candidates, &answer.value, r)).map_err(named)
+}
+
+fn request(spec: &JobSpec) -> WorkerRequest {
+    spec.template.as_ref().map(|t| t.request).unwrap_or_default()
+}
+
+/// What the cluster could still take, for one cycle: the nodes as they were at its start.
+#[derive(Debug, Default)]
+pub struct Room {
+    nodes: Vec<Node>,
+    /// Answers by template hash: jobs of one template ask alike.
+    known: Mutex<HashMap<String, u32>>,
+}
+
+impl Room {
+    pub fn new(nodes: Vec<Node>) -> Self {
+        Room { nodes, known: Mutex::default() }
+    }
+
+    /// How many workers of the job would find a node now; `NONE` where that is not known or not asked for.
+    pub fn fits(&self, job: &Job, spec: &JobSpec, state: &JobState) -> u32 {
+        // The built-in policy does not look at it; a growth that was taken back does.
+        let wanted = spec.scaling.as_ref().is_some_and(|s| s.own_module) || state.last_resize.as_ref().is_some_and(|r| r.refused);
+        let Some(template) = spec.template.as_ref().filter(|_| wanted && !self.nodes.is_empty()) else { return NONE };
+        if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&template.hash) {
+            return *known;
+        }
+        let object = Arc::clone(&job.entry().object);
+        let own: HashSet<&str> = HashSet::new();
+        let candidates =
+            placement::prefilter(&self.nodes, &constraints(&object), &template.request, &Reservations::default(), &own);
+        let fits = placement::fits(&candidates, &template.request);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(template.hash.clone(), fits);
+        fits
+    }
+}
