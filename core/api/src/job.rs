@@ -196,7 +196,7 @@ pub enum CleanPodPolicy {
 #[serde(rename_all = "camelCase")]
 pub struct Elasticity {
     /// Whether an agent in the pods drives rounds where one is there. The condition `AgentRounds` says which way is
-    /// taken and why. Default `Auto`.
+    /// taken and why. `Auto` or `"Off"` (in quotes: YAML reads a bare Off as false). Default `Auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentMode>,
     /// How long workers get to stop, in seconds; the pods' `terminationGracePeriodSeconds` unless the template sets

@@ -38,7 +38,8 @@ pub struct ScalingPolicy {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub config: Option<Value>,
-    /// `Auto`: decide and act. `Recommend`: decide and show. `Off`: do not ask. Default `Auto`.
+    /// `Auto`: decide and act. `Recommend`: decide and show. `"Off"`: do not ask
+    /// (in quotes: YAML reads a bare Off as false). Default `Auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<PolicyMode>,
     /// While the module can't answer: `Hold` the size, or ask the `BuiltIn` policy (needs `metrics`). Default `Hold`.

@@ -15,9 +15,10 @@ pub(crate) fn any_objects(_: &mut SchemaGenerator) -> Schema {
     })
 }
 
-/// A quantity as in core/v1: a number, or text such as `500m` or `16Gi`.
+/// A quantity as in core/v1: a number (whole or not), or text such as `500m` or `16Gi`. The type is left open, since
+/// `x-kubernetes-int-or-string` would refuse the `0.05` that HPA takes; it is checked when the job is read.
 pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "x-kubernetes-int-or-string": true })
+    json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
 /// Conditions as in `metav1.Condition`, one per type. Written out, since the key of a map list must be required.
