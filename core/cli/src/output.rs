@@ -20,10 +20,33 @@ pub(crate) enum Format {
 pub(crate) fn print<T: Serialize>(format: Format, data: &T) -> Result<(), Failure> {
     let text = match format {
         Format::Json => serde_json::to_string_pretty(data).map(|s| s + "\n").map_err(io::Error::from),
-        Format::Yaml | Format::Table => serde_yaml::to_string(data).map_err(io::Error::other),
+        Format::Yaml | Format::Table => serde_yaml::to_string(data).map(|t| quoted(&t)).map_err(io::Error::other),
     }
     .map_err(Failure::Output)?;
     raw(&text)
+}
+
+/// Quotes the words that YAML 1.1 reads as booleans and YAML 1.2 as text: kubectl would take a bare `Off` for false.
+fn quoted(yaml: &str) -> String {
+    const WORDS: [&str; 6] = ["y", "n", "yes", "no", "on", "off"];
+    let mut text = String::with_capacity(yaml.len());
+    for line in yaml.lines() {
+        let start = line
+            .rfind(": ")
+            .map(|at| at + 2)
+            .or_else(|| line.trim_start().starts_with("- ").then(|| line.find("- ").map_or(0, |at| at + 2)));
+        match start.and_then(|at| line.split_at_checked(at)) {
+            Some((head, word)) if WORDS.contains(&word.to_ascii_lowercase().as_str()) => {
+                text.push_str(head);
+                text.push('"');
+                text.push_str(word);
+                text.push('"');
+            }
+            _ => text.push_str(line),
+        }
+        text.push('\n');
+    }
+    text
 }
 
 /// Prints text as it is.

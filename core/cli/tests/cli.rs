@@ -179,6 +179,7 @@ fn a_policy_that_does_not_answer_is_status_1_and_typed() {
 #[test]
 fn the_crd_is_yaml_that_names_its_kind() {
     let crd: Value = serde_yaml::from_str(&out(&eto(&["crd"]))).unwrap();
+    assert!(out(&eto(&["crd"])).contains("- \"Off\""), "kubectl reads a bare Off as false");
     assert_eq!(crd["kind"], json!("CustomResourceDefinition"));
     assert_eq!(crd["metadata"]["name"], json!("elasticjobs.elastic.ai"));
     let same: Value = serde_json::from_str(&out(&eto(&["crd", "-o", "json"]))).unwrap();
