@@ -43,10 +43,15 @@ impl Names {
                     match declaration {
                         ComponentTypeDeclaration::Type(inner) => self.of_type(inner)?,
                         // The name of the world itself is the author's, and nothing depends on a world.
-                        ComponentTypeDeclaration::Export { ty: ComponentTypeRef::Component(_), .. } => {}
-                        ComponentTypeDeclaration::Export { name, .. } => self.add(name.name)?,
+                        ComponentTypeDeclaration::Export { name, ty }
+                            if !matches!(ty, ComponentTypeRef::Component(_)) =>
+                        {
+                            self.add(name.name)?;
+                        }
                         ComponentTypeDeclaration::Import(import) => self.add(import.name.name)?,
-                        ComponentTypeDeclaration::CoreType(_) | ComponentTypeDeclaration::Alias(_) => {}
+                        ComponentTypeDeclaration::Export { .. }
+                        | ComponentTypeDeclaration::CoreType(_)
+                        | ComponentTypeDeclaration::Alias(_) => {}
                     }
                 }
             }
