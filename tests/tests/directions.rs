@@ -4,6 +4,7 @@
 #![allow(clippy::disallowed_methods, reason = "asks cargo for the workspace's metadata")]
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
@@ -44,8 +45,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("tokio", &["eto-signals", "eto-policy-host", "eto-operator", "eto-local", "eto-cli", "eto-e2e", "eto-benches"]),
 ];
 
-/// Each crate of the workspace with what it depends on, dev-dependencies left out.
-fn workspace() -> BTreeMap<String, BTreeSet<String>> {
+fn metadata() -> Value {
     let cargo = std::env::var("CARGO").unwrap_or_else(|_| "cargo".into());
     let out = Command::new(cargo)
         .args(["metadata", "--no-deps", "--offline", "--format-version=1"])
@@ -53,18 +53,38 @@ fn workspace() -> BTreeMap<String, BTreeSet<String>> {
         .output()
         .expect("cargo runs");
     assert!(out.status.success(), "cargo metadata: {}", String::from_utf8_lossy(&out.stderr));
-    let metadata: Value = serde_json::from_slice(&out.stdout).expect("cargo metadata prints JSON");
-    let text = |v: &Value, key: &str| v[key].as_str().unwrap_or_default().to_owned();
-    metadata["packages"]
-        .as_array()
-        .expect("packages")
+    serde_json::from_slice(&out.stdout).expect("cargo metadata prints JSON")
+}
+
+fn list<'a>(value: &'a Value, key: &str) -> &'a [Value] {
+    value[key].as_array().unwrap_or_else(|| panic!("metadata has no list `{key}`"))
+}
+
+fn text<'a>(value: &'a Value, key: &str) -> &'a str {
+    value[key].as_str().unwrap_or_default()
+}
+
+/// Each crate of the workspace with what it depends on, dev-dependencies left out.
+fn workspace() -> BTreeMap<String, BTreeSet<String>> {
+    list(&metadata(), "packages")
         .iter()
         .map(|p| {
-            let deps = p["dependencies"].as_array().expect("dependencies");
-            let normal = deps.iter().filter(|d| d["kind"] != "dev").map(|d| text(d, "name")).collect();
-            (text(p, "name"), normal)
+            let deps = list(p, "dependencies").iter().filter(|d| d["kind"] != "dev");
+            (text(p, "name").to_owned(), deps.map(|d| text(d, "name").to_owned()).collect())
         })
         .collect()
+}
+
+/// All Rust text of a crate.
+fn sources(folder: &Path, all: &mut String) {
+    for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        if path.is_dir() && !path.ends_with("target") {
+            sources(&path, all);
+        } else if path.extension().is_some_and(|e| e == "rs") {
+            all.push_str(&std::fs::read_to_string(&path).unwrap_or_default());
+        }
+    }
 }
 
 /// Crates at the end of every direction: they may depend on all of ours.
@@ -106,4 +126,28 @@ fn reserved_crates_stay_where_they_belong() {
         })
         .collect();
     assert!(wrong.is_empty(), "not allowed: {wrong:#?}");
+}
+
+/// Dependencies that a crate's own text does not name: macros of the SDK do.
+fn is_named_by_macro(package: &str, name: &str) -> bool {
+    package.starts_with("policy-") && matches!(name, "proptest" | "serde_json")
+}
+
+#[test]
+fn dependencies_are_used() {
+    let mut unused = Vec::new();
+    for package in list(&metadata(), "packages").iter().filter(|p| p["name"] != "eto-benches") {
+        let mut all = String::new();
+        sources(Path::new(text(package, "manifest_path")).parent().unwrap(), &mut all);
+        for dependency in list(package, "dependencies") {
+            let name = dependency["rename"].as_str().unwrap_or(text(dependency, "name"));
+            let path = name.replace('-', "_");
+            let used = all.contains(&format!("{path}::")) || all.contains(&format!("use {path}"));
+            if !used && !is_named_by_macro(text(package, "name"), name) {
+                unused.push(format!("{} -> {name}", text(package, "name")));
+            }
+        }
+    }
+    unused.dedup();
+    assert!(unused.is_empty(), "named in Cargo.toml, used nowhere: {unused:#?}");
 }
