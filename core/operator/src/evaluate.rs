@@ -224,17 +224,17 @@ fn next_due(uid: &str, period: Duration, began: Instant, now: Instant) -> Instan
 }
 
 fn open_log(settings: &settings::DecisionLog) -> Result<Option<Arc<DecisionLog>>, EvaluatorError> {
-    if settings.path.as_os_str().is_empty() {
+    if settings.dir.as_os_str().is_empty() {
         return Ok(None);
     }
     let log = LogSettings {
         max_bytes: u64::from(settings.max_mebibytes) * 1024 * 1024,
         max_files: settings.files,
-        ..LogSettings::new(&settings.path)
+        ..LogSettings::new(&settings.dir)
     };
     DecisionLog::open(log)
         .map(|log| Some(Arc::new(log)))
-        .map_err(|e| EvaluatorError::Log { path: settings.path.display().to_string(), message: e.to_string() })
+        .map_err(|e| EvaluatorError::Log { path: settings.dir.display().to_string(), message: e.to_string() })
 }
 
 fn source_settings(settings: &settings::Prometheus) -> PrometheusSettings {

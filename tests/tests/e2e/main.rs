@@ -6,6 +6,8 @@
 
 mod guide;
 mod install;
+mod policies;
+mod resilience;
 mod scaling;
 
 use std::process::ExitCode;
@@ -20,6 +22,13 @@ fn main() -> ExitCode {
         guide::every_manifest_is_accepted,
         guide::patch_scale_get_and_delete,
         scaling::grows_and_shrinks_on_prometheus_values,
+        policies::a_new_version_decides_without_a_restart,
+        policies::spread_puts_workers_apart,
+        resilience::killed_in_the_middle_of_a_resize,
+        resilience::another_replica_takes_over,
+        resilience::nothing_is_asked_at_steady_state,
+        resilience::suspended_and_resumed,
+        resilience::a_growth_beyond_the_quota_is_taken_back,
         install::plain_manifests_are_accepted,
         install::the_chart_installs,
         install::the_rights_suffice,

@@ -41,7 +41,7 @@ const TEXT: &[(&str, &str)] = &[
     ("leader.retry-period", "How often the Lease is renewed or tried for"),
     ("server.address", "Address of /healthz, /readyz and /metrics"),
     ("server.per-job-metrics", "Export series per job (their number grows with the jobs)"),
-    ("decision-log.path", "File of the decision log (JSON lines); empty = none"),
+    ("decision-log.dir", "Directory of the decision log (JSON lines, decisions.jsonl); empty = none"),
     ("decision-log.max-mebibytes", "Size at which the decision log is rotated"),
     ("decision-log.files", "Rotated decision logs to keep"),
     ("log.format", "json or text"),

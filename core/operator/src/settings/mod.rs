@@ -196,18 +196,18 @@ impl Default for Server {
     }
 }
 
-/// `[decision-log]`: JSON lines, rotated by size. An empty path means none is written.
+/// `[decision-log]`: JSON lines, rotated by size. An empty directory means none is written.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
 pub struct DecisionLog {
-    pub path: PathBuf,
+    pub dir: PathBuf,
     pub max_mebibytes: u32,
     pub files: u32,
 }
 
 impl Default for DecisionLog {
     fn default() -> Self {
-        DecisionLog { path: PathBuf::new(), max_mebibytes: 100, files: 5 }
+        DecisionLog { dir: PathBuf::new(), max_mebibytes: 100, files: 5 }
     }
 }
 

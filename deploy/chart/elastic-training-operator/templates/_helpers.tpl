@@ -40,7 +40,7 @@ Helm reads every number as a float; whole ones are written as integers again.
     "policies" (dict "cache-dir" "/var/cache/elastic-training/policies")
     "server" (dict "address" (printf "0.0.0.0:%d" (int .Values.metrics.port))) }}
 {{- if .Values.decisionLog.enabled }}
-{{- $_ := set $own "decision-log" (dict "path" "/var/log/elastic-training/decisions.jsonl") }}
+{{- $_ := set $own "decision-log" (dict "dir" "/var/log/elastic-training") }}
 {{- end }}
 {{- if or .Values.policies.configMap .Values.policies.volume }}
 {{- $_ := set $own.policies "dir" "/etc/elastic-training/policies" }}

@@ -1,0 +1,91 @@
+//! Policies on a cluster: swapped while they are asked, and placing workers.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use eto_api::labels;
+use eto_e2e::world::World;
+use eto_e2e::{Outcome, ensure};
+use kube::ResourceExt;
+use tempfile::TempDir;
+
+const SCALED: &str = r"
+apiVersion: elastic.ai/v1alpha1
+kind: ElasticJob
+metadata: {name: scaled}
+spec:
+  replicas: 2
+  scalingPolicy:
+    minReplicas: 2
+    maxReplicas: 4
+    metrics: [{type: Resource, resource: {name: cpu, target: {type: Utilization, averageUtilization: 50}}}]
+  template: {spec: {containers: [{name: train, image: 'example.com/train:1', resources: {requests: {cpu: 1}}}]}}
+";
+
+const PLACED: &str = r"
+apiVersion: elastic.ai/v1alpha1
+kind: ElasticJob
+metadata: {name: placed}
+spec:
+  replicas: 4
+  placementPolicy: {module: spread}
+  template: {spec: {containers: [{name: train, image: 'example.com/train:1', resources: {requests: {cpu: 1}}}]}}
+";
+
+/// A new file decides from the next evaluation on, nothing restarts, and no evaluation fails; a broken one is refused
+/// and changes nothing.
+pub(crate) async fn a_new_version_decides_without_a_restart(world: Arc<World>) -> Outcome {
+    let directory = TempDir::new()?;
+    let operator = world.operator_with(&[("ETO_POLICIES_DIR", &directory.path().display().to_string())]).await?;
+    world.apply(SCALED).await?;
+    let first = digest(&world, "").await?;
+    // The same code in other bytes: an empty custom section at the end.
+    let mut module = std::fs::read(world.setup(&[]).policies.join("hpa.wasm"))?;
+    module.extend_from_slice(&[0, 2, 1, b'x']);
+    replace(&directory, &module)?;
+    let second = digest(&world, &first).await?;
+    replace(&directory, b"this is no module")?;
+    let asked = operator.sum("eto_evaluations_total").await?;
+    while operator.metric("eto_policy_swaps_total{outcome=\"refused\"}").await? < 1.0
+        || operator.sum("eto_evaluations_total").await? < asked + 2.0
+    {
+        tokio::time::sleep(std::time::Duration::from_millis(50)).await;
+    }
+    ensure!(digest(&world, &first).await? == second, "the broken file put another version in place");
+    let failed = operator.metric("eto_evaluations_total{outcome=\"failed\"}").await?;
+    ensure!(failed == 0.0, "{failed} evaluations failed");
+    Ok(())
+}
+
+/// The placement policy's nodes are where the pods run: four workers on four nodes.
+pub(crate) async fn spread_puts_workers_apart(world: Arc<World>) -> Outcome {
+    let _operator = world.operator().await?;
+    world.apply(PLACED).await?;
+    let pods = world.workers("placed", 4).await?;
+    let nodes: BTreeSet<String> = pods.iter().filter_map(|p| p.spec.as_ref()?.node_name.clone()).collect();
+    ensure!(nodes.len() == 4, "the workers run on {nodes:?}");
+    for pod in &pods {
+        let meant = pod.annotations().get(labels::PLACED_ON).cloned();
+        let got = pod.spec.as_ref().and_then(|s| s.node_name.clone());
+        ensure!(meant.is_some() && meant == got, "{}: meant for {meant:?}, runs on {got:?}", pod.name_any());
+    }
+    Ok(())
+}
+
+/// Waits for a decision by another module than `than`; gives its digest.
+async fn digest(world: &World, than: &str) -> Outcome<String> {
+    world
+        .job("scaled", |job| {
+            let decision = job.status.as_ref().and_then(|s| s.last_decision.as_ref()).ok_or("no decision")?;
+            let policy = decision.policy.as_ref().ok_or("no policy was asked")?;
+            if policy.digest == than { Err(format!("{than} decides")) } else { Ok(policy.digest.clone()) }
+        })
+        .await
+}
+
+/// By rename, as `mv` and editors do.
+fn replace(directory: &TempDir, bytes: &[u8]) -> Outcome {
+    let fresh = directory.path().join(".hpa.new");
+    std::fs::write(&fresh, bytes)?;
+    Ok(std::fs::rename(fresh, directory.path().join("hpa.wasm"))?)
+}
