@@ -1,6 +1,7 @@
 //! The world of the cases: one cluster, one exporter, one Prometheus; per case a namespace and its operator.
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,6 +58,7 @@ impl World {
     }
 
     /// The same world, for one case.
+    #[must_use]
     pub fn for_case(&self, case: &str) -> World {
         World {
             cluster: Arc::clone(&self.cluster),
@@ -181,14 +183,14 @@ impl World {
             let arguments: Vec<&str> = ["-n", &self.namespace, "get"].into_iter().chain(what.split(' ')).collect();
             let said = self.cluster.kubectl(&arguments).unwrap_or_else(|Failure(why)| why);
             let lines: Vec<&str> = said.lines().take(150).collect();
-            text += &format!("  -- {what}\n  {}\n", lines.join("\n  "));
+            let _ = writeln!(text, "  -- {what}\n  {}", lines.join("\n  "));
         }
         let logs = std::fs::read_dir(self.directory.path()).into_iter().flatten().flatten();
         let newest = logs.max_by_key(|e| e.metadata().and_then(|m| m.modified()).ok());
         if let Some(newest) = newest {
             let log = std::fs::read_to_string(newest.path()).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
-            text += &format!("  -- log of the operator\n  {}\n", lines[lines.len().saturating_sub(60)..].join("\n  "));
+            let _ = writeln!(text, "  -- log of the operator\n  {}", lines[lines.len().saturating_sub(60)..].join("\n  "));
         }
         text
     }

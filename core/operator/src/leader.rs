@@ -46,6 +46,12 @@ impl Leadership {
         self.now() < self.until.load(Ordering::SeqCst)
     }
 
+    /// Whether this replica is the leader as far as it knows. A leader whose renewal is late is one that may not act for
+    /// the moment: work for it waits, and is not dropped.
+    pub fn is_leading(&self) -> bool {
+        *self.leading.borrow()
+    }
+
     /// Follows the changes: true when this replica becomes the leader, false when it stops being it.
     pub fn follow(&self) -> watch::Receiver<bool> {
         self.leading.subscribe()

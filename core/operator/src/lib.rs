@@ -1,4 +1,4 @@
-//! The operator: watches ElasticJobs, asks policies, acts on Kubernetes.
+//! The operator: watches `ElasticJob` objects, asks policies, acts on Kubernetes.
 //!
 //! Everything that decides is in the engine and asked through `eto_cycle`; here is what reaches the world: settings,
 //! watches and their caches, the two loops ([`reconcile`] and [`evaluate`]), writes, events, leader election and the

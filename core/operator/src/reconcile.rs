@@ -34,6 +34,7 @@ struct Step {
 /// Looks at one job; called for one at a time.
 pub async fn reconcile(context: Context, key: JobKey) {
     if !context.leadership.may_act() {
+        wait_for_right(&context, key);
         return;
     }
     let Some(job) = context.caches.jobs.get(&key) else {
@@ -62,6 +63,13 @@ pub async fn reconcile(context: Context, key: JobKey) {
     }
 }
 
+/// The renewal is late: what is to be done waits for it. Where it does not come, the queue is cleared.
+fn wait_for_right(context: &Context, key: JobKey) {
+    if context.leadership.is_leading() {
+        context.plans.add_after(key, Duration::from_millis(500));
+    }
+}
+
 /// The status is stored: events may be told and pods touched.
 fn hand_over(context: &Context, job: &Job) {
     let mut entry = job.entry();
@@ -84,7 +92,8 @@ fn failed(context: &Context, job: &Job, error: &WriteError) {
         mind.failures
     };
     match error {
-        WriteError::Gone | WriteError::NotLeading => return,
+        WriteError::Gone => return,
+        WriteError::NotLeading => return wait_for_right(context, job.key.clone()),
         // The watch brings what changed; the look then starts from that.
         WriteError::Conflict(_) => tracing::debug!(job = %job.key, %error, "the status was not written"),
         _ => tracing::warn!(job = %job.key, %error, failures, "the status was not written"),
@@ -219,7 +228,7 @@ fn due(entry: &Entry, mind: &Mind, status: &ElasticJobStatus, delay: Duration, c
         || stored.round.as_ref().map(|r| r.generation) != status.round.as_ref().map(|r| r.generation)
         || stored.victims != status.victims;
     let waited = mind.unwritten.map_or(Duration::ZERO, |since| since.elapsed());
-    if urgent || waited >= delay { Due::Now } else { Due::In(delay - waited) }
+    if urgent || waited >= delay { Due::Now } else { Due::In(delay.saturating_sub(waited)) }
 }
 
 /// A job is asked to be looked at because of what its actions came to.

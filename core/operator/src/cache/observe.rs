@@ -99,14 +99,14 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    fn pod(status: serde_json::Value) -> Pod {
+    fn pod(status: &serde_json::Value) -> Pod {
         let pod: core::Pod = serde_json::from_value(json!({
             "metadata": {
                 "name": "j-worker-1-x", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z",
                 "labels": {labels::INDEX: "1", labels::ROUND: "7", labels::TEMPLATE_HASH: "h"},
             },
             "spec": {"containers": [{"name": "train", "resources": {"requests": {"cpu": "2"}}}, {"name": "side"}]},
-            "status": status,
+            "status": status.clone(),
         }))
         .unwrap();
         observe(&pod).unwrap()
@@ -114,7 +114,7 @@ mod tests {
 
     #[test]
     fn a_running_pod() {
-        let got = pod(json!({
+        let got = pod(&json!({
             "phase": "Running", "startTime": "2026-01-01T00:00:01Z",
             "conditions": [{"type": "Ready", "status": "True", "lastTransitionTime": "2026-01-01T00:00:02Z"}],
             "containerStatuses": [
@@ -128,7 +128,7 @@ mod tests {
 
     #[test]
     fn why_a_pod_waits() {
-        let got = pod(json!({
+        let got = pod(&json!({
             "phase": "Pending",
             "conditions": [{"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/4 nodes"}],
             "containerStatuses": [{"name": "train", "restartCount": 0, "image": "i", "imageID": "", "ready": false,
@@ -136,13 +136,13 @@ mod tests {
         }));
         assert_eq!(got.unschedulable.as_deref(), Some("0/4 nodes"));
         assert_eq!(got.waiting.as_deref(), Some("train: ImagePullBackOff: no such image"));
-        assert!(pod(json!({"phase": "Pending"})).waiting.is_none());
+        assert!(pod(&json!({"phase": "Pending"})).waiting.is_none());
     }
 
     #[test]
     fn whose_fault_an_end_was() {
         let ended = |reason: &str, code: i32| {
-            pod(json!({
+            pod(&json!({
                 "phase": "Failed", "reason": reason,
                 "containerStatuses": [{"name": "train", "restartCount": 0, "image": "i", "imageID": "", "ready": false,
                     "state": {"terminated": {"exitCode": code}}}],

@@ -2,8 +2,14 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use eto_engine::observe::Pod;
+
+/// How late news of a pod that is gone may come.
+const LATE: Duration = Duration::from_secs(120);
+/// Above this many pods that are gone, the old ones are forgotten.
+const MANY: usize = 4096;
 
 /// A pod on its way into the cache.
 #[derive(Clone, Debug)]
@@ -26,8 +32,9 @@ pub struct Pods {
 #[derive(Debug, Default)]
 struct Inner {
     jobs: HashMap<String, Owned>,
-    /// UIDs of pods known to be gone, while news of them may still be on the way.
-    gone: HashSet<String>,
+    /// UIDs of pods known to be gone, and since when: news of them, or the answer to a write of our own, may still be on
+    /// the way, and must not bring them back.
+    gone: HashMap<String, Instant>,
     /// While a list is being read: the UIDs it has had so far.
     listing: Option<HashSet<String>>,
     /// Put in by ourselves while a list was being read: the list may be older than they are.
@@ -79,7 +86,7 @@ impl Pods {
             if let Some(listing) = &mut i.listing {
                 listing.insert(seen.pod.uid.clone());
             }
-            !i.gone.contains(&seen.pod.uid) && i.jobs.entry(seen.owner).or_default().put(seen.pod, seen.version)
+            !i.gone.contains_key(&seen.pod.uid) && i.jobs.entry(seen.owner).or_default().put(seen.pod, seen.version)
         })
     }
 
@@ -89,7 +96,7 @@ impl Pods {
             if i.listing.is_some() {
                 i.fresh.insert(seen.pod.uid.clone());
             }
-            if !i.gone.contains(&seen.pod.uid) {
+            if !i.gone.contains_key(&seen.pod.uid) {
                 i.jobs.entry(seen.owner).or_default().put(seen.pod, seen.version);
             }
         });
@@ -98,7 +105,7 @@ impl Pods {
     /// Our own delete took it at once.
     pub fn deleted(&self, owner: &str, uid: &str) {
         self.with(|i| {
-            i.gone.insert(uid.to_owned());
+            i.bury(uid);
             i.remove(owner, uid);
         });
     }
@@ -106,8 +113,7 @@ impl Pods {
     /// The watch says it is gone: true if that was news.
     pub fn gone(&self, owner: &str, uid: &str) -> bool {
         self.with(|i| {
-            // The last word on this pod: nothing older can follow on the same watch.
-            i.gone.remove(uid);
+            i.bury(uid);
             i.remove(owner, uid)
         })
     }
@@ -125,7 +131,6 @@ impl Pods {
         self.with(|i| {
             let Some(listed) = i.listing.take() else { return Vec::new() };
             let fresh = std::mem::take(&mut i.fresh);
-            i.gone.clear();
             let mut touched = Vec::new();
             for (owner, owned) in &mut i.jobs {
                 let missing: Vec<String> =
@@ -144,6 +149,13 @@ impl Pods {
 }
 
 impl Inner {
+    fn bury(&mut self, uid: &str) {
+        if self.gone.len() >= MANY {
+            self.gone.retain(|_, since| since.elapsed() < LATE);
+        }
+        self.gone.insert(uid.to_owned(), Instant::now());
+    }
+
     fn remove(&mut self, owner: &str, uid: &str) -> bool {
         let Some(owned) = self.jobs.get_mut(owner) else { return false };
         let known = owned.remove(uid);
@@ -199,6 +211,15 @@ mod tests {
         assert_eq!(phases(&pods), [("a".into(), WorkerPhase::Failed)]);
         pods.deleted("job", "a");
         assert!(!pods.seen(seen("a", 0, 10, WorkerPhase::Running)), "it is gone, whatever the slow watch says");
+        assert!(phases(&pods).is_empty());
+    }
+
+    #[test]
+    fn the_late_answer_to_a_delete_brings_no_pod_back() {
+        let pods = Pods::default();
+        pods.seen(seen("a", 0, 5, WorkerPhase::Running));
+        assert!(pods.gone("job", "a"));
+        pods.wrote(seen("a", 0, 9, WorkerPhase::Running));
         assert!(phases(&pods).is_empty());
     }
 
