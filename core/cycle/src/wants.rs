@@ -14,8 +14,9 @@ use eto_signals::Wants;
 
 /// A failed answer is asked for again after this long.
 const RETRY: Duration = Duration::from_secs(60);
-/// Above this many answers, those not used lately are dropped.
-const MANY: usize = 4096;
+/// Above this many answers, those not used lately are dropped. Well above the number of jobs that one replica is made
+/// for, each with a config of its own: a cache that is too small for a cycle would ask each policy in every cycle.
+const MANY: usize = 65_536;
 
 /// Answers of `validate-config`, by module digest and config. Shared by the threads of a cycle.
 #[derive(Debug, Default)]

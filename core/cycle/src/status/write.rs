@@ -194,9 +194,9 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
         all.iter().skip(from).map(|&(t, n)| api::SizeAt { time: rfc3339(t), size: n.into() }).collect()
     };
     let recommendations = turns(&m.recommendations);
-    // A history that is not whole must not pass for one: it counts as begun now, so that nothing shrinks before a
-    // window has passed.
-    let whole = recommendations.len() <= MAX_HISTORY;
+    let policy_state = m.policy_state.as_ref().filter(|s| s.bytes.len() <= MAX_STORED_POLICY_STATE);
+    // What is not whole must not pass for it: it counts as begun now, so that nothing shrinks before a window has passed.
+    let whole = recommendations.len() <= MAX_HISTORY && policy_state.is_some() == m.policy_state.is_some();
     api::MemoryStatus {
         saved: rfc3339(now),
         since: rfc3339(if whole { m.since } else { now }),
@@ -205,10 +205,7 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
         recommendations: sizes(&recommendations),
         ups: sizes(&m.ups),
         downs: sizes(&m.downs),
-        policy_state: m
-            .policy_state
-            .as_ref()
-            .filter(|s| s.bytes.len() <= MAX_STORED_POLICY_STATE)
+        policy_state: policy_state
             .map(|s| api::PolicyStateStatus { version: s.version.into(), data: ByteString(s.bytes.clone()) }),
         policy_state_of: m.policy_state_of.clone(),
         circuits: m
