@@ -61,7 +61,11 @@ async fn service(context: &Context, job: &Job) -> bool {
 
 async fn delete_job(context: &Context, job: &Job) -> bool {
     match context.writer.delete_job(&job.key, &job.uid).await {
-        Ok(()) => true,
+        Ok(()) => {
+            // Not to be asked again while the watch's word is on its way.
+            context.caches.jobs.gone(&job.key, Some(&job.uid));
+            true
+        }
         Err(error) => {
             tracing::warn!(job = %job.key, %error, "the finished job was not deleted");
             false

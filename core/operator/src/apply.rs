@@ -113,7 +113,12 @@ impl Writer {
 
     /// Merges `patch` into the status of a job, if the job is still at `version`. Gives the new version and the status
     /// as the server keeps it.
-    pub async fn status(&self, key: &JobKey, version: &str, patch: &Value) -> Result<(String, ElasticJobStatus), WriteError> {
+    pub async fn status(
+        &self,
+        key: &JobKey,
+        version: &str,
+        patch: &Value,
+    ) -> Result<(String, ElasticJobStatus), WriteError> {
         let body = json!({ "metadata": { "resourceVersion": version }, "status": patch });
         let url = format!("{}/{}/elasticjobs", self.jobs, key.namespace);
         let parameters = PatchParams { field_manager: Some(labels::MANAGER.to_owned()), ..PatchParams::default() };

@@ -18,6 +18,8 @@ use crate::telemetry::Telemetry;
 const QUEUE: usize = 4096;
 /// The same event of the same job within this time is written once.
 const REPEAT: Duration = Duration::from_secs(300);
+/// An event that takes longer is given up: an API server that hangs must not keep the operator from stopping.
+const TIMEOUT: Duration = Duration::from_secs(5);
 /// The API's limit on a note is 1,024 bytes.
 const NOTE: usize = 1000;
 
@@ -80,10 +82,14 @@ async fn write(
             continue;
         }
         pace.tick().await;
-        if let Err(error) = recorder.publish(&record(&told.event), &reference(&told)).await {
-            telemetry.write_failed("events");
-            tracing::debug!(job = %told.key, %error, "an event was not written");
-        }
+        let (event, about) = (record(&told.event), reference(&told));
+        let error = match tokio::time::timeout(TIMEOUT, recorder.publish(&event, &about)).await {
+            Ok(Ok(())) => continue,
+            Ok(Err(error)) => error.to_string(),
+            Err(_) => format!("no answer within {TIMEOUT:?}"),
+        };
+        telemetry.write_failed("events");
+        tracing::debug!(job = %told.key, error, "an event was not written");
     }
 }
 

@@ -69,8 +69,9 @@ pub fn look(
     let settled = evaluate::settle(&spec, &mut mind.state, &mut mind.memory, &decision, before.as_ref(), now);
     let is_news = settled.is_news();
     mind.untold.extend(settled.events);
+    let is_checkpoint = entry.is_checkpoint_due(context.settings.evaluation.checkpoint_period.get());
     drop(entry);
-    if is_news {
+    if is_news || is_checkpoint {
         context.plans.add(job.key.clone());
     }
     count(context, &decision);

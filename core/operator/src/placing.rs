@@ -12,7 +12,7 @@ use eto_engine::job::JobSpec;
 use eto_engine::observe::{Node, Pod};
 use eto_engine::placement::{self, Ask, Constraints, Need, Reservations, Settled};
 use eto_engine::plan::{self, Event, EventReason, PlanFacts};
-use eto_engine::policy::CallFailure;
+use eto_engine::policy::{CallFailure, FailureKind};
 use eto_engine::state::{JobState, Memory};
 use eto_engine::time::Time;
 
@@ -58,8 +58,11 @@ pub async fn ask(context: &Context, job: &Arc<Job>, now: Time) -> Settled {
     match answer {
         Ok(Ok(settled)) => settled,
         Ok(Err((policy, failure))) => {
-            context.telemetry.policy_failed(&policy, failure.kind);
-            let message = format!("placement policy {policy}: {:?}: {}; the scheduler decides", failure.kind, failure.message);
+            // Users name modules; series for names that nothing serves would have no bound.
+            let served = if failure.kind == FailureKind::Missing { "none" } else { policy.as_str() };
+            context.telemetry.policy_failed(served, failure.kind);
+            let message =
+                format!("placement policy {policy}: {:?}: {}; the scheduler decides", failure.kind, failure.message);
             let event = Event { warning: true, reason: EventReason::PolicyFailed, message };
             context.events.tell(&job.key, &job.uid, event);
             Settled::default()
@@ -137,7 +140,8 @@ impl Room {
     /// How many workers of the job would find a node now; `NONE` where that is not known or not asked for.
     pub fn fits(&self, job: &Job, spec: &JobSpec, state: &JobState) -> u32 {
         // The built-in policy does not look at it; a growth that was taken back does.
-        let wanted = spec.scaling.as_ref().is_some_and(|s| s.own_module) || state.last_resize.as_ref().is_some_and(|r| r.refused);
+        let wanted = spec.scaling.as_ref().is_some_and(|s| s.own_module)
+            || state.last_resize.as_ref().is_some_and(|r| r.refused);
         let Some(template) = spec.template.as_ref().filter(|_| wanted && !self.nodes.is_empty()) else { return NONE };
         if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&template.hash) {
             return *known;

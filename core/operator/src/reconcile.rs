@@ -18,7 +18,7 @@ use eto_engine::time::Time;
 use serde_json::Value;
 
 use crate::apply::{WriteError, merge_patch};
-use crate::cache::jobs::{Entry, Job, Mind};
+use crate::cache::jobs::{Entry, Job, Mind, stamp};
 use crate::context::{Context, back_off, now};
 use crate::placing;
 
@@ -47,12 +47,13 @@ pub async fn reconcile(context: Context, key: JobKey) {
         match context.writer.status(&key, &version, &patch).await {
             Ok((version, status)) => {
                 let mut entry = job.entry();
-                entry.wrote(version, status);
                 if let Some(mind) = &mut entry.mind {
+                    mind.basis = stamp(&status).map(str::to_owned);
                     mind.failures = 0;
                     mind.unwritten = None;
                     mind.saved = Some(Instant::now());
                 }
+                entry.wrote(version, status);
             }
             Err(error) => return failed(&context, &job, &error),
         }
@@ -94,7 +95,7 @@ fn failed(context: &Context, job: &Job, error: &WriteError) {
     match error {
         WriteError::Gone => return,
         WriteError::NotLeading => return wait_for_right(context, job.key.clone()),
-        // The watch brings what changed; the look then starts from that.
+        // The watch brings what changed; the look then starts from that (see `adopt`).
         WriteError::Conflict(_) => tracing::debug!(job = %job.key, %error, "the status was not written"),
         _ => tracing::warn!(job = %job.key, %error, failures, "the status was not written"),
     }
@@ -139,6 +140,7 @@ fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
             let stored = serde_json::to_value(&entry.stored).unwrap_or_default();
             let meant = serde_json::to_value(&status).unwrap_or_default();
             step.write = merge_patch(&stored, &meant).map(|patch| (entry.version.clone(), patch));
+            mind.tried = stamp(&status).map(str::to_owned);
         }
         Due::In(wait) => {
             mind.unwritten.get_or_insert_with(Instant::now);
@@ -150,18 +152,28 @@ fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
     step
 }
 
-/// Takes a job over from its stored status, or from its live pods where that is lost.
+/// Takes a job over from its stored status, or from its live pods where that is lost: at first sight, and again where
+/// another replica has written since.
 pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
-    if entry.mind.is_some() {
+    if entry.mind.is_some() && !entry.is_overtaken() {
         return;
     }
+    let before = entry.mind.take().unwrap_or_default();
     let restored = from_status(&entry.stored, now);
     let (state, memory) = match (restored, &entry.spec) {
         (Some(restored), _) => (restored.state, restored.memory),
         (None, Ok(spec)) => (plan::recover(spec, pods, now), Memory::new(now)),
         (None, Err(_)) => (JobState::default(), Memory::new(now)),
     };
-    entry.mind = Some(Mind { state, memory, ..Mind::default() });
+    entry.mind = Some(Mind {
+        state,
+        memory,
+        acting: before.acting,
+        due: before.due,
+        saved: Some(Instant::now()),
+        basis: stamp(&entry.stored).map(str::to_owned),
+        ..Mind::default()
+    });
 }
 
 /// One step of the plan. Gives how long it may take until the next look.
@@ -190,7 +202,11 @@ fn advance(
 }
 
 pub(crate) fn sick_nodes(context: &Context, pods: &[Pod]) -> BTreeSet<String> {
-    pods.iter().filter_map(|p| p.node.as_deref()).filter(|n| context.caches.nodes.is_sick(n)).map(str::to_owned).collect()
+    pods.iter()
+        .filter_map(|p| p.node.as_deref())
+        .filter(|n| context.caches.nodes.is_sick(n))
+        .map(str::to_owned)
+        .collect()
 }
 
 fn status(entry: &Entry, mind: &Mind, pods: &[Pod], now: Time) -> ElasticJobStatus {
@@ -245,5 +261,78 @@ pub fn acted(context: &Context, job: &Job, failed: bool) {
         context.plans.add_after(job.key.clone(), back_off(failures));
     } else {
         context.plans.add(job.key.clone());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+
+    use eto_engine::contract::KeptState;
+    use serde_json::json;
+
+    use super::*;
+    use crate::cache::jobs::Jobs;
+
+    const NOW: Time = Time(1_800_000_000_000);
+
+    /// A job as the watch brings it, its status written at `second`.
+    fn seen(jobs: &Jobs, version: u64, second: u32, target: u32) -> Arc<Job> {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob",
+            "metadata": {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": version.to_string(), "generation": 1},
+            "spec": {"replicas": 2, "minReplicas": 1, "maxReplicas": 9},
+            "status": {
+                "phase": "Running", "targetReplicas": target, "basedOnReplicas": 2, "lastGeneration": 3,
+                "memory": {"saved": format!("2027-01-15T07:59:{second:02}.000Z"), "since": "2027-01-15T07:00:00.000Z", "sequence": 7},
+            },
+        }));
+        let (key, _) = jobs.seen(object.unwrap()).unwrap();
+        let job = jobs.get(&key).unwrap();
+        adopt(&mut job.entry(), &[], NOW);
+        job
+    }
+
+    fn mind<T>(job: &Job, of: impl FnOnce(&mut Mind) -> T) -> T {
+        of(job.entry().mind.as_mut().unwrap())
+    }
+
+    #[test]
+    fn what_another_replica_wrote_is_gone_on_from() {
+        let jobs = Jobs::default();
+        let job = seen(&jobs, 5, 10, 4);
+        mind(&job, |m| {
+            m.state.target = 3;
+            m.acting = true;
+        });
+        seen(&jobs, 6, 10, 4);
+        assert_eq!(mind(&job, |m| m.state.target), 3, "a change of the spec is no reason to forget");
+        seen(&jobs, 7, 20, 6);
+        assert_eq!(mind(&job, |m| (m.state.target, m.acting)), (6, true));
+    }
+
+    #[test]
+    fn an_own_write_is_known_again_whatever_became_of_its_answer() {
+        let jobs = Jobs::default();
+        let job = seen(&jobs, 5, 10, 4);
+        mind(&job, |m| {
+            m.memory.history.insert("cpu-utilisation".to_owned(), vec![(NOW, 0.5)]);
+            m.tried = Some("2027-01-15T07:59:20.000Z".to_owned());
+        });
+        seen(&jobs, 6, 20, 3);
+        assert_eq!(mind(&job, |m| m.memory.history.len()), 1);
+    }
+
+    #[test]
+    fn a_policy_state_is_saved_though_nothing_else_is_written() {
+        let jobs = Jobs::default();
+        let job = seen(&jobs, 5, 10, 4);
+        assert!(!job.entry().is_checkpoint_due(Duration::ZERO), "there is nothing to save");
+        mind(&job, |m| m.memory.policy_state = Some(KeptState { version: 1, bytes: vec![7] }));
+        assert!(job.entry().is_checkpoint_due(Duration::ZERO));
+        assert!(!job.entry().is_checkpoint_due(Duration::from_secs(300)), "it was read just now");
+        mind(&job, |m| m.memory.policy_state = Some(KeptState { version: 1, bytes: vec![7; 60_000] }));
+        assert!(!job.entry().is_checkpoint_due(Duration::ZERO), "status can't hold it");
     }
 }

@@ -161,6 +161,7 @@ async fn follow_leadership(context: Context, mut stop: watch::Receiver<bool>) {
             context.plans.clear();
             context.acts.clear();
             context.caches.jobs.forget();
+            context.telemetry.stands_by();
         }
         tokio::select! {
             changed = leading.changed() => if changed.is_err() { return },

@@ -171,7 +171,11 @@ impl Telemetry {
     fn register(&self) -> Registry {
         let mut all = Registry::with_prefix("eto");
         let r = &mut all;
-        r.register("api_requests", "Requests to the API server, watches counted when they begin", self.requests.clone());
+        r.register(
+            "api_requests",
+            "Requests to the API server, watches counted when they begin",
+            self.requests.clone(),
+        );
         r.register("evaluations", "Evaluations of jobs by outcome", self.evaluations.clone());
         r.register("decision_limits", "Proposals changed, by limiter", self.limits.clone());
         r.register("policy_failures", "Calls that gave no answer, by policy and kind", self.policy_failures.clone());
@@ -311,6 +315,13 @@ impl Telemetry {
         let name = JobName { namespace: namespace.to_owned(), job: job.to_owned() };
         self.job_target.get_or_create(&name).set(i64::from(target));
         self.job_ready.get_or_create(&name).set(i64::from(ready));
+    }
+
+    /// This replica leads no more: what it said of jobs is the next leader's to say.
+    pub fn stands_by(&self) {
+        self.jobs.clear();
+        self.job_target.clear();
+        self.job_ready.clear();
     }
 
     pub fn job_gone(&self, namespace: &str, job: &str) {

@@ -2,10 +2,11 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use eto_api::{ElasticJob, ElasticJobStatus};
 use eto_cycle::SpecProblems;
+use eto_cycle::status::MAX_STORED_POLICY_STATE;
 use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::plan::{Action, Event, Refused};
 use eto_engine::state::{JobState, Memory};
@@ -65,11 +66,19 @@ pub struct Mind {
     pub failures: u32,
     /// Since when there is something to write that can wait.
     pub unwritten: Option<Instant>,
-    /// When the last evaluation began, and when the next is due at the latest.
-    pub looked: Option<Instant>,
+    /// When the next evaluation is due at the latest; `None` = now.
     pub due: Option<Instant>,
-    /// When memory was last saved.
+    /// When memory was last saved, or read.
     pub saved: Option<Instant>,
+    /// The stamp (see [`stamp`]) of the stored status that this goes on from, and of our last try to write one, whatever
+    /// became of it.
+    pub basis: Option<String>,
+    pub tried: Option<String>,
+}
+
+/// What tells one write of a status by an operator from every other: `status.memory.saved`.
+pub fn stamp(status: &ElasticJobStatus) -> Option<&str> {
+    status.memory.as_ref().map(|m| m.saved.as_str())
 }
 
 /// What became of a job's news.
@@ -116,7 +125,8 @@ impl Jobs {
             return Some((key.clone(), news));
         }
         let spec = eto_cycle::spec::job_spec(&object).map(Arc::new);
-        let entry = Entry { object: Arc::new(object), spec, version: at, stored: status.unwrap_or_default(), mind: None };
+        let entry =
+            Entry { object: Arc::new(object), spec, version: at, stored: status.unwrap_or_default(), mind: None };
         all.insert(key.clone(), Arc::new(Job { key: key.clone(), uid, entry: Mutex::new(entry) }));
         Some((key, News::Some))
     }
@@ -135,7 +145,9 @@ impl Jobs {
 
     /// The list is whole: the jobs that it did not have are gone. Returns them.
     pub fn list_ends(&self) -> Vec<JobKey> {
-        let Some(listed) = self.listing.lock().unwrap_or_else(PoisonError::into_inner).take() else { return Vec::new() };
+        let Some(listed) = self.listing.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+            return Vec::new();
+        };
         let listed: std::collections::HashSet<JobKey> = listed.into_iter().collect();
         let mut all = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<JobKey> = all.keys().filter(|k| !listed.contains(k)).cloned().collect();
@@ -182,6 +194,23 @@ impl Entry {
         }
     }
 
+    /// Whether another replica has written the status since this one took it over: a watch that lagged behind at a change
+    /// of leaders, say. What is thought here is then older than what is stored, and must not be written over it.
+    pub fn is_overtaken(&self) -> bool {
+        let Some((mind, stored)) = self.mind.as_ref().zip(stamp(&self.stored)) else { return false };
+        ![&mind.basis, &mind.tried].iter().any(|known| known.as_deref() == Some(stored))
+    }
+
+    /// Whether a policy has changed its state and nothing has saved it for `period`.
+    pub fn is_checkpoint_due(&self, period: Duration) -> bool {
+        let Some(mind) = self.mind.as_ref().filter(|m| m.saved.is_none_or(|at| at.elapsed() >= period)) else {
+            return false;
+        };
+        let stored = self.stored.memory.as_ref().and_then(|m| m.policy_state.as_ref());
+        let storable = mind.memory.policy_state.as_ref().filter(|s| s.bytes.len() <= MAX_STORED_POLICY_STATE);
+        storable.is_some_and(|s| stored.is_none_or(|k| k.version != i64::from(s.version) || k.data.0 != s.bytes))
+    }
+
     pub fn is_leaving(&self) -> bool {
         self.object.metadata.deletion_timestamp.is_some()
     }
@@ -225,7 +254,10 @@ mod tests {
         let jobs = Jobs::default();
         let (key, news) = jobs.seen(object("a", 5, 1, 2)).unwrap();
         assert_eq!(news, News::Some);
-        jobs.get(&key).unwrap().entry().wrote("9".into(), ElasticJobStatus { target_replicas: 4, ..ElasticJobStatus::default() });
+        jobs.get(&key)
+            .unwrap()
+            .entry()
+            .wrote("9".into(), ElasticJobStatus { target_replicas: 4, ..ElasticJobStatus::default() });
         assert_eq!(jobs.seen(object("a", 7, 1, 3)).unwrap().1, News::None);
         assert_eq!(stored(&jobs), 4);
         assert_eq!(jobs.seen(object("a", 9, 1, 4)).unwrap().1, News::None, "the echo of the own write is no news");

@@ -12,7 +12,6 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 pub(super) fn observe(pod: &core::Pod) -> Option<Pod> {
     let meta = &pod.metadata;
     let label = |name: &str| meta.labels.as_ref().and_then(|l| l.get(name));
-    let annotation = |name: &str| meta.annotations.as_ref().and_then(|a| a.get(name));
     let status = pod.status.as_ref();
     let ready = condition(pod, "Ready");
     let scheduled = condition(pod, "PodScheduled");
@@ -26,7 +25,7 @@ pub(super) fn observe(pod: &core::Pod) -> Option<Pod> {
         uid: meta.uid.clone()?,
         index: label(labels::INDEX)?.parse().ok()?,
         round: label(labels::ROUND)?.parse().ok()?,
-        round_size: annotation(labels::ROUND_SIZE).and_then(|s| s.parse().ok()).unwrap_or(0),
+        round_size: label(labels::ROUND_SIZE).and_then(|s| s.parse().ok()).unwrap_or(0),
         template_hash: label(labels::TEMPLATE_HASH).cloned().unwrap_or_default(),
         phase: phase(status.and_then(|s| s.phase.as_deref())),
         reason,
@@ -124,6 +123,22 @@ mod tests {
         }));
         assert_eq!((got.index, got.round, got.restarts, got.is_ready()), (1, 7, 3, true));
         assert_eq!((got.started.unwrap().0 - got.created.0, got.ready_changed.unwrap().0 - got.created.0), (1000, 2000));
+    }
+
+    #[test]
+    fn what_a_pod_was_made_for_is_read_off_it() {
+        let job: eto_api::ElasticJob = serde_json::from_value(json!({
+            "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob",
+            "metadata": {"namespace": "n", "name": "j", "uid": "u"},
+            "spec": {"replicas": 5, "template": {"spec": {"containers": [{"name": "train", "image": "i"}]}}},
+        }))
+        .unwrap();
+        let new = eto_engine::plan::NewPod { index: 3, round: 7, size: 5, env: Vec::new(), node: None };
+        let mut made = eto_cycle::pod::build(&job, &new, None).unwrap().unwrap().pod;
+        made.metadata.uid = Some("p".into());
+        let got = observe(&made).unwrap();
+        assert_eq!((got.index, got.round, got.round_size), (3, 7, 5));
+        assert_eq!(got.template_hash, eto_cycle::template::hash(&job));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The watches that fill the caches.
 
+use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -14,8 +15,8 @@ use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
 use super::jobs::{Jobs, News};
-use super::observe::observe;
 use super::nodes::Nodes;
+use super::observe::observe;
 use super::pods::{Pods, Seen};
 use super::version;
 use crate::queue::Queue;
@@ -148,7 +149,7 @@ fn pod_event(jobs: &Jobs, pods: &Pods, nodes: &Nodes, queue: &Queue, event: Even
         }
         Event::InitDone => {
             nodes.pod_list_ends();
-            let touched = pods.list_ends();
+            let touched: HashSet<String> = pods.list_ends().into_iter().collect();
             if !touched.is_empty() {
                 for job in jobs.all().iter().filter(|j| touched.contains(&j.uid)) {
                     queue.add(job.key.clone());
