@@ -65,7 +65,9 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
-        if !self.borrowed && let Err(failure) = self.script("down.sh", &[]) {
+        if !self.borrowed
+            && let Err(failure) = self.script("down.sh", &[])
+        {
             eprintln!("the cluster was not stopped: {}", failure.0);
         }
     }

@@ -109,7 +109,8 @@ fn page(pods: &Store<Pod>, state: &mut State, now: Instant) -> String {
         if pod.status.as_ref().and_then(|s| s.phase.as_deref()) != Some("Running") {
             continue;
         }
-        let (namespace, name, uid) = (pod.namespace().unwrap_or_default(), pod.name_any(), pod.uid().unwrap_or_default());
+        let (namespace, name, uid) =
+            (pod.namespace().unwrap_or_default(), pod.name_any(), pod.uid().unwrap_or_default());
         let job = pod.labels().get(eto_api::labels::ELASTIC_JOB).cloned().unwrap_or_default();
         let key = format!("{namespace}/{job}");
         if state.hidden.contains(&key) {
@@ -119,7 +120,8 @@ fn page(pods: &Store<Pod>, state: &mut State, now: Instant) -> String {
         let (used, at) = state.used.entry(uid.clone()).or_insert((0.0, now));
         *used += cores * now.duration_since(*at).as_secs_f64();
         *at = now;
-        let container = pod.spec.as_ref().and_then(|s| s.containers.first()).map(|c| c.name.clone()).unwrap_or_default();
+        let container =
+            pod.spec.as_ref().and_then(|s| s.containers.first()).map(|c| c.name.clone()).unwrap_or_default();
         let labels = format!(
             "id=\"/kubepods/pod{uid}/{container}\",image=\"i\",name=\"{container}\",container=\"{container}\",\
              namespace=\"{namespace}\",pod=\"{name}\""

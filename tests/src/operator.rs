@@ -127,6 +127,7 @@ fn binary() -> Outcome<PathBuf> {
     }
     let test = std::env::current_exe()?;
     let path = test.parent().and_then(Path::parent).map(|p| p.join("elastic-training-operator"));
-    path.filter(|p| p.exists())
-        .ok_or_else(|| Failure("the operator is not built: cargo build -p eto-operator, or set ETO_E2E_OPERATOR".into()))
+    path.filter(|p| p.exists()).ok_or_else(|| {
+        Failure("the operator is not built: cargo build -p eto-operator, or set ETO_E2E_OPERATOR".into())
+    })
 }

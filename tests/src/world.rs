@@ -106,8 +106,10 @@ impl World {
     }
 
     pub async fn make_namespace(&self, name: &str) -> Outcome {
-        let namespace =
-            Namespace { metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() }, ..Namespace::default() };
+        let namespace = Namespace {
+            metadata: ObjectMeta { name: Some(name.into()), ..ObjectMeta::default() },
+            ..Namespace::default()
+        };
         let api: Api<Namespace> = Api::all(self.client.clone());
         match api.create(&PostParams::default(), &namespace).await {
             Err(kube::Error::Api(s)) if s.is_already_exists() => {}
@@ -165,7 +167,8 @@ impl World {
         let selector = format!("{}={job}", labels::ELASTIC_JOB);
         wait::until(&self.pods(), &selector, SOON, |all| {
             let said: Vec<String> = all.iter().map(describe).collect();
-            let rounds: std::collections::BTreeSet<_> = all.iter().map(|p| p.labels().get(labels::ROUND).cloned()).collect();
+            let rounds: std::collections::BTreeSet<_> =
+                all.iter().map(|p| p.labels().get(labels::ROUND).cloned()).collect();
             let settled = all.iter().all(|p| ready(p) && p.metadata.deletion_timestamp.is_none());
             if all.len() == count && rounds.len() <= 1 && settled {
                 Ok(all.to_vec())
@@ -190,7 +193,8 @@ impl World {
         if let Some(newest) = newest {
             let log = std::fs::read_to_string(newest.path()).unwrap_or_default();
             let lines: Vec<&str> = log.lines().collect();
-            let _ = writeln!(text, "  -- log of the operator\n  {}", lines[lines.len().saturating_sub(60)..].join("\n  "));
+            let _ =
+                writeln!(text, "  -- log of the operator\n  {}", lines[lines.len().saturating_sub(60)..].join("\n  "));
         }
         text
     }

@@ -19,7 +19,8 @@ pub async fn client(telemetry: &Telemetry) -> Result<(Client, String), ClientErr
     config.read_timeout = Some(Duration::from_secs(330));
     let namespace = config.default_namespace.clone();
     let count = Count { telemetry: telemetry.clone() };
-    let client = ClientBuilder::try_from(config).map_err(|e| ClientError::Build(e.to_string()))?.with_layer(&count).build();
+    let client =
+        ClientBuilder::try_from(config).map_err(|e| ClientError::Build(e.to_string()))?.with_layer(&count).build();
     Ok((client, namespace))
 }
 

@@ -160,7 +160,9 @@ impl Evaluator {
                 tokio::task::spawn_blocking(move || {
                     loop {
                         let from = next.fetch_add(CHUNK, Ordering::Relaxed);
-                        let Some(chunk) = jobs.get(from..jobs.len().min(from + CHUNK)).filter(|c| !c.is_empty()) else { break };
+                        let Some(chunk) = jobs.get(from..jobs.len().min(from + CHUNK)).filter(|c| !c.is_empty()) else {
+                            break;
+                        };
                         for job in chunk {
                             let looked = look::look(&context, job, &wants, &snapshot, &gathered, now());
                             schedule(job, looked.as_ref(), period, began);

@@ -205,7 +205,10 @@ impl Candidate {
     }
 
     fn see(&mut self, lease: Lease) {
-        let same = self.observed.as_ref().is_some_and(|o| o.lease.metadata.resource_version == lease.metadata.resource_version);
+        let same = self
+            .observed
+            .as_ref()
+            .is_some_and(|o| o.lease.metadata.resource_version == lease.metadata.resource_version);
         if !same {
             self.observed = Some(Observed { lease, since: Instant::now() });
         }

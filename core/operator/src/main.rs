@@ -74,7 +74,8 @@ fn logging(log: &Log) -> Result<(), String> {
 /// SIGTERM or SIGINT: stop in good order. A second one ends the process at once.
 async fn until_told(stop: watch::Sender<bool>) {
     use tokio::signal::unix::{SignalKind, signal};
-    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt())) else {
+    let (Ok(mut terminate), Ok(mut interrupt)) = (signal(SignalKind::terminate()), signal(SignalKind::interrupt()))
+    else {
         tracing::error!("signals can't be caught; the operator ends only by SIGKILL");
         return std::future::pending().await;
     };

@@ -40,7 +40,8 @@ pub fn start(settings: &settings::Policies, telemetry: &Telemetry) -> Result<Pol
             }
         }
         known.retain(|k, _| {
-            snapshot.policies().contains_key(k) || k.strip_suffix(" refused").is_some_and(|n| snapshot.failures().contains_key(n))
+            snapshot.policies().contains_key(k)
+                || k.strip_suffix(" refused").is_some_and(|n| snapshot.failures().contains_key(n))
         });
     });
     let dirs = [some(&settings.builtin_dir), some(&settings.dir)].into_iter().flatten().collect();

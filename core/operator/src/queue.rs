@@ -134,8 +134,13 @@ impl Queue {
 
     /// Works the queue until `stop` turns true, with at most `workers` jobs at a time and one worker per job; ends
     /// when the work in hand has ended.
-    pub async fn work<F>(&self, workers: usize, telemetry: Telemetry, mut stop: watch::Receiver<bool>, work: impl Fn(JobKey) -> F)
-    where
+    pub async fn work<F>(
+        &self,
+        workers: usize,
+        telemetry: Telemetry,
+        mut stop: watch::Receiver<bool>,
+        work: impl Fn(JobKey) -> F,
+    ) where
         F: Future<Output = ()> + Send + 'static,
     {
         let permits = Arc::new(Semaphore::new(workers));
@@ -217,7 +222,8 @@ mod tests {
     async fn work_runs_each_key_alone_and_ends_with_what_it_began() {
         let queue = Queue::new("test");
         let (stop, stopped) = watch::channel(false);
-        let (busy, most, runs) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
+        let (busy, most, runs) =
+            (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)), Arc::new(Semaphore::new(0)));
         let (b, m, r, again) = (busy.clone(), most.clone(), runs.clone(), queue.clone());
         let worker = {
             let queue = queue.clone();

@@ -24,7 +24,8 @@ pub(crate) async fn structure_waits_for_its_template(world: Arc<World>) -> Outco
     world
         .job("pytorch-mnist", |job| {
             let conditions = &job.status.as_ref().ok_or("no status")?.conditions;
-            let said = conditions.iter().find(|c| c.reason == "TemplateMissing").ok_or("no condition TemplateMissing")?;
+            let said =
+                conditions.iter().find(|c| c.reason == "TemplateMissing").ok_or("no condition TemplateMissing")?;
             said.message.contains("spec.template").then_some(()).ok_or(format!("the message is `{}`", said.message))
         })
         .await?;
@@ -85,7 +86,10 @@ pub(crate) async fn every_manifest_is_accepted(world: Arc<World>) -> Outcome {
         if name == "pytorch-demo" {
             ensure!(variable(&some[0], "AMP_ENABLED").as_deref() == Some("1"), "the short form's env is missing");
             let spread = some[0].spec.as_ref().and_then(|s| s.topology_spread_constraints.clone()).unwrap_or_default();
-            ensure!(spread.iter().any(|c| c.label_selector.is_some()), "the spread constraint selects nothing: {spread:?}");
+            ensure!(
+                spread.iter().any(|c| c.label_selector.is_some()),
+                "the spread constraint selects nothing: {spread:?}"
+            );
         }
     }
     world.jobs().delete("pytorch-demo", &Default::default()).await?;

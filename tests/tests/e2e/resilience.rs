@@ -35,6 +35,14 @@ pub(crate) async fn killed_in_the_middle_of_a_resize(world: Arc<World>) -> Outco
         world.job("job", |j| is("target", j.status.as_ref().map(|s| s.target_replicas), size)).await?;
         operator.kill()?;
         operator = Operator::start(&world.setup(&[])).await?;
+        // What is left of the old round may have the right number by chance: the new round has to run.
+        world
+            .job("job", |j| {
+                let round = j.status.as_ref().and_then(|s| s.round.as_ref()).ok_or("no round")?;
+                let runs = round.size == size && round.running_since.is_some();
+                if runs { Ok(()) } else { Err(format!("round {} of {} does not run", round.generation, round.size)) }
+            })
+            .await?;
         let pods = world.workers("job", usize::try_from(size)?).await?;
         let indexes: BTreeSet<String> = pods.iter().filter_map(|p| p.labels().get(labels::INDEX).cloned()).collect();
         ensure!(indexes.len() == pods.len(), "an index is there twice: {indexes:?}");

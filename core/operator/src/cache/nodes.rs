@@ -74,7 +74,8 @@ impl Nodes {
     /// A pod of any owner.
     pub fn pod(&self, pod: &core::Pod) {
         let Some(uid) = pod.metadata.uid.clone() else { return };
-        let ended = pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed");
+        let ended =
+            pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed");
         let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty() && !ended);
         self.with(|i| {
             if let Some(listing) = &mut i.listing_pods {

@@ -19,7 +19,10 @@ pub(super) fn observe(pod: &core::Pod) -> Option<Pod> {
     let initial = || status.and_then(|s| s.init_container_statuses.as_ref()).into_iter().flatten();
     let reason = status.and_then(|s| s.reason.clone());
     let disrupted = condition(pod, "DisruptionTarget").is_some_and(|c| c.status == "True")
-        || matches!(reason.as_deref(), Some("Evicted" | "NodeLost" | "NodeShutdown" | "Preempting" | "Shutdown" | "Terminated"));
+        || matches!(
+            reason.as_deref(),
+            Some("Evicted" | "NodeLost" | "NodeShutdown" | "Preempting" | "Shutdown" | "Terminated")
+        );
     Some(Pod {
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,
@@ -122,7 +125,10 @@ mod tests {
             ],
         }));
         assert_eq!((got.index, got.round, got.restarts, got.is_ready()), (1, 7, 3, true));
-        assert_eq!((got.started.unwrap().0 - got.created.0, got.ready_changed.unwrap().0 - got.created.0), (1000, 2000));
+        assert_eq!(
+            (got.started.unwrap().0 - got.created.0, got.ready_changed.unwrap().0 - got.created.0),
+            (1000, 2000)
+        );
     }
 
     #[test]

@@ -133,8 +133,12 @@ impl Pods {
             let fresh = std::mem::take(&mut i.fresh);
             let mut touched = Vec::new();
             for (owner, owned) in &mut i.jobs {
-                let missing: Vec<String> =
-                    owned.versions.keys().filter(|uid| !listed.contains(*uid) && !fresh.contains(*uid)).cloned().collect();
+                let missing: Vec<String> = owned
+                    .versions
+                    .keys()
+                    .filter(|uid| !listed.contains(*uid) && !fresh.contains(*uid))
+                    .cloned()
+                    .collect();
                 if !missing.is_empty() {
                     touched.push(owner.clone());
                 }

@@ -255,7 +255,10 @@ fn nearest(near: Option<&str>) -> String {
 /// Where a setting was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    File { path: String, line: usize },
+    File {
+        path: String,
+        line: usize,
+    },
     Environment(String),
     Flag(String),
     /// The parts were read all right; together they do not fit.
@@ -282,7 +285,9 @@ impl Settings {
         }
         let l = &self.leader;
         if l.retry_period >= l.renew_deadline || l.renew_deadline >= l.duration {
-            return bad("leader: retry-period < renew-deadline < duration must hold, or two replicas could act at once");
+            return bad(
+                "leader: retry-period < renew-deadline < duration must hold, or two replicas could act at once",
+            );
         }
         if l.duration.get().as_secs() < 1 {
             return bad("leader.duration is below 1s; a Lease counts whole seconds");
@@ -295,7 +300,9 @@ impl Settings {
             return bad("prometheus: username and password-file belong together; set both or none");
         }
         if self.reconcile.status_writers == 0 || self.reconcile.pod_writers == 0 || p.concurrency == 0 {
-            return bad("reconcile.status-writers, reconcile.pod-writers and prometheus.concurrency must be at least 1");
+            return bad(
+                "reconcile.status-writers, reconcile.pod-writers and prometheus.concurrency must be at least 1",
+            );
         }
         Ok(())
     }

@@ -26,13 +26,7 @@ pub fn command() -> Command {
     let mut command = Command::new("elastic-training-operator")
         .version(env!("CARGO_PKG_VERSION"))
         .about("Sizes and places elastic training jobs on Kubernetes, by WebAssembly policies")
-        .arg(
-            Arg::new("config")
-                .long("config")
-                .env("ETO_CONFIG")
-                .value_name("FILE")
-                .help("Settings file (TOML)"),
-        )
+        .arg(Arg::new("config").long("config").env("ETO_CONFIG").value_name("FILE").help("Settings file (TOML)"))
         .arg(
             Arg::new("print-settings")
                 .long("print-settings")
@@ -126,7 +120,7 @@ fn variable<'k>(name: &str, keys: &'k [Key]) -> Result<Option<&'k Key>, Settings
     if let Some(key) = keys.iter().find(|k| k.variable == name) {
         return Ok(Some(key));
     }
-        Err(SettingsError::UnknownKey {
+    Err(SettingsError::UnknownKey {
         place: Place::Environment(name.to_owned()),
         key: name.to_owned(),
         near: nearest(name, keys.iter().map(|k| k.variable.as_str())),
@@ -135,7 +129,10 @@ fn variable<'k>(name: &str, keys: &'k [Key]) -> Result<Option<&'k Key>, Settings
 
 /// Kubernetes sets variables for every Service of the namespace; one called `eto-...` must not stop the operator.
 fn is_service_link(name: &str) -> bool {
-    name.ends_with("_SERVICE_HOST") || name.contains("_SERVICE_PORT") || name.contains("_PORT_") || name.ends_with("_PORT")
+    name.ends_with("_SERVICE_HOST")
+        || name.contains("_SERVICE_PORT")
+        || name.contains("_PORT_")
+        || name.ends_with("_PORT")
 }
 
 fn read_file(
@@ -203,7 +200,8 @@ mod tests {
 
     #[test]
     fn flags_win_over_environment_over_file() {
-        let file = "[evaluation]\nperiod = \"10s\"\nthreads = 3\n[prometheus]\nurl = \"http://file\"\ntimeout = \"3s\"\n";
+        let file =
+            "[evaluation]\nperiod = \"10s\"\nthreads = 3\n[prometheus]\nurl = \"http://file\"\ntimeout = \"3s\"\n";
         let environment = [("ETO_EVALUATION_PERIOD", "5s"), ("ETO_PROMETHEUS_URL", "http://env"), ("HOME", "/")];
         let got = resolved(file, &environment, &["--evaluation-period", "2s"]).unwrap();
         assert_eq!(got.evaluation.period.to_string(), "2s");
