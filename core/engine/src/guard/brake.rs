@@ -137,8 +137,12 @@ pub(super) fn recovering(course: &mut Course<'_>, view: &View, since: Time, down
     }
 }
 
-/// One resize at a time.
+/// One resize at a time. A job that waits for its template has nothing in flight: it is sized all the same, so that it
+/// starts at the right size.
 pub(super) fn in_flight(course: &mut Course<'_>) {
+    if course.state.round.is_none() && course.job.template.is_none() {
+        return;
+    }
     let resizing = course.state.last_resize.as_ref().is_some_and(|r| r.done.is_none());
     let running = course.state.round.as_ref().is_some_and(|r| r.running_since.is_some());
     if resizing || !running {

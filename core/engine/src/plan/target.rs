@@ -53,9 +53,10 @@ pub fn apply(job: &JobSpec, state: &mut JobState, memory: &mut Memory, decision:
     true
 }
 
-/// A resize begins. Refusals in a row are carried over until a growth succeeds.
+/// A resize begins. Refusals in a row are carried over until a growth succeeds. Before the first round there is nothing
+/// to resize: the job starts at its target.
 pub(super) fn record(state: &mut JobState, to: u32, now: Time) {
-    let from = state.round.as_ref().map_or(state.target, |r| r.size);
+    let Some(from) = state.round.as_ref().map(|r| r.size) else { return };
     let refusals = state.last_resize.as_ref().map_or(0, |r| r.refusals);
     state.last_resize = Some(ResizeRecord { from, to, decided: now, done: None, refused: false, refusals });
 }

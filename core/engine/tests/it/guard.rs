@@ -143,6 +143,23 @@ fn one_resize_at_a_time_and_a_pause_as_long_as_it_took() {
 }
 
 #[test]
+fn a_job_that_waits_for_its_template_is_sized_all_the_same() {
+    let mut look = look(4, None, &[]);
+    look.job.template = None;
+    look.state.round = None;
+    look.pods.clear();
+    for size in [8, 2, 6] {
+        let d = look.decide(&native(move |_| Some(size)));
+        let moved = plan::apply(&look.job, &mut look.state, &mut look.memory, &d, NOW);
+        assert_eq!((d.target, by(&d), moved, look.state.target), (size, vec![], true, size));
+        assert_eq!(look.state.last_resize, None, "there is nothing to resize, so nothing in flight");
+        look.memory.recommendations = vec![(ago(3600), size)];
+    }
+    let p = plan::plan(&look.job, &look.state, &[], &plan::PlanFacts::default(), NOW);
+    assert_eq!((p.state.target, p.actions), (6, vec![]), "and no pod is made");
+}
+
+#[test]
 fn a_growth_that_was_taken_back_is_not_tried_at_once() {
     let mut look = look(4, None, &[]);
     let record =
