@@ -78,11 +78,14 @@ impl Evaluator {
         self.context.settings.evaluation.period.get()
     }
 
+    /// The time between two gatherings: three seconds or more, unless the period itself is shorter.
+    fn step(&self) -> Duration {
+        self.period() / u32::try_from(self.period().as_secs() / 3).unwrap_or(SLOTS).clamp(1, SLOTS)
+    }
+
     /// Runs until `stop` turns true.
     pub async fn run(self, mut stop: watch::Receiver<bool>) {
-        // Gatherings at most every three seconds, unless the period itself is shorter.
-        let slots = u32::try_from(self.period().as_secs() / 3).unwrap_or(SLOTS).clamp(1, SLOTS);
-        let mut ticks = tokio::time::interval(self.period() / slots);
+        let mut ticks = tokio::time::interval(self.step());
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -102,7 +105,8 @@ impl Evaluator {
         let began = Instant::now();
         let all = self.context.caches.jobs.all();
         self.count(&all);
-        let due = due(all, began);
+        // What comes due before the next gathering is looked at in this one: a job is never late by a gathering.
+        let due = due(all, began + self.step());
         if due.is_empty() {
             return;
         }
@@ -111,7 +115,7 @@ impl Evaluator {
         let snapshot = self.context.registry.snapshot();
         let signals = self.gather(&jobs, &snapshot).await;
         let gathered = Arc::new(Gathered { signals, room: Room::new(self.context.caches.nodes.all()) });
-        self.look(&jobs, &snapshot, &gathered).await;
+        self.look(&jobs, &snapshot, &gathered, began).await;
         let took = began.elapsed();
         self.context.telemetry.cycle(took, self.period(), overdue);
         if took > self.period() {
@@ -148,7 +152,7 @@ impl Evaluator {
     }
 
     /// Looks at the jobs, on threads that may block: the runtime stays free for requests.
-    async fn look(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>, gathered: &Arc<Gathered>) {
+    async fn look(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>, gathered: &Arc<Gathered>, cycle: Instant) {
         let next = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..self.threads.min(jobs.len().div_ceil(CHUNK)))
             .map(|_| {
@@ -165,7 +169,7 @@ impl Evaluator {
                         };
                         for job in chunk {
                             let looked = look::look(&context, job, &wants, &snapshot, &gathered, now());
-                            schedule(job, looked.as_ref(), period, began);
+                            schedule(job, looked.as_ref(), period, (began, cycle));
                             if let (Some(log), Some(looked)) = (&log, looked) {
                                 let Looked { decision, input, .. } = looked;
                                 log.write(LogEntry { job: job.key.clone(), decision, input });
@@ -192,22 +196,23 @@ impl Evaluator {
     }
 }
 
-/// The jobs that are due, those due first in front; `None` = never looked at.
-fn due(jobs: Vec<Arc<Job>>, now: Instant) -> Vec<(Option<Instant>, Arc<Job>)> {
+/// The jobs that are due by then, those due first in front; `None` = never looked at.
+fn due(jobs: Vec<Arc<Job>>, by: Instant) -> Vec<(Option<Instant>, Arc<Job>)> {
     let mut due: Vec<_> = jobs
         .into_iter()
         .filter_map(|job| {
             let at = job.entry().mind.as_ref()?.due;
-            at.is_none_or(|at| at <= now).then_some((at, job))
+            at.is_none_or(|at| at < by).then_some((at, job))
         })
         .collect();
     due.sort_by_key(|(at, _)| *at);
     due
 }
 
-/// Sets when the job is due next: once a period, at the moment of the period that its UID gives it.
-fn schedule(job: &Job, looked: Option<&Looked>, period: Duration, began: Instant) {
-    let at = next_due(&job.uid, period, began, Instant::now());
+/// Sets when the job is due next: once a period, at the moment of the period that its UID gives it. Counted from the
+/// start of the cycle, so that a long cycle does not cost its last jobs a turn.
+fn schedule(job: &Job, looked: Option<&Looked>, period: Duration, (began, cycle): (Instant, Instant)) {
+    let at = next_due(&job.uid, period, began, cycle);
     let sooner = looked.and_then(|l| l.next_look).map(|wait| Instant::now() + wait);
     if let Some(mind) = &mut job.entry().mind {
         mind.due = Some(sooner.map_or(at, |s| s.min(at)));
@@ -280,6 +285,20 @@ mod tests {
                     assert_eq!(gap, period, "{uid}");
                 }
                 at = next;
+            }
+        }
+    }
+
+    #[test]
+    fn gatherings_that_are_a_whole_period_apart_miss_no_job() {
+        let (began, period) = (Instant::now(), Duration::from_secs(1));
+        for uid in ["a", "b", "c4f5-77", "0000", "7d1e"] {
+            let mut due = next_due(uid, period, began, began);
+            for tick in 1..100_u32 {
+                // Up to 90 ms late, as on a busy machine.
+                let cycle = began + period * tick + Duration::from_millis(u64::from(tick * 37 % 90));
+                assert!(due < cycle + period, "{uid}: not looked at in tick {tick}");
+                due = next_due(uid, period, began, cycle);
             }
         }
     }
