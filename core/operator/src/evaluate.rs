@@ -12,7 +12,7 @@ use eto_cycle::log::{DecisionLog, LogEntry, LogSettings};
 use eto_cycle::wants::WantsCache;
 use eto_engine::signals::SignalSet;
 use eto_policy_host::Snapshot;
-use eto_signals::{Auth, BasicAuth, Prometheus, PrometheusSettings, Tls};
+use eto_signals::Prometheus;
 use tokio::sync::watch;
 
 use crate::cache::jobs::Job;
@@ -20,6 +20,7 @@ use crate::context::{Context, now};
 use crate::look::{self, Gathered, Looked};
 use crate::placing::Room;
 use crate::settings;
+use crate::source::{SourceError, source};
 
 /// Jobs that a thread takes at a time.
 const CHUNK: usize = 32;
@@ -29,8 +30,8 @@ const SLOTS: u32 = 5;
 /// Why the loop can't run.
 #[derive(Debug, thiserror::Error)]
 pub enum EvaluatorError {
-    #[error("prometheus: {0}")]
-    Signals(#[from] eto_signals::SettingsError),
+    #[error(transparent)]
+    Source(#[from] SourceError),
     #[error("the decision log in {path} can't be written: {message}")]
     Log { path: String, message: String },
 }
@@ -50,13 +51,10 @@ pub struct Evaluator {
 impl Evaluator {
     pub fn new(context: Context) -> Result<Self, EvaluatorError> {
         let settings = &context.settings;
-        let source = match settings.prometheus.url.as_str() {
-            "" => {
-                tracing::warn!("prometheus.url is empty: there are no signals, and jobs with a scaling policy hold");
-                None
-            }
-            _ => Some(Prometheus::new(source_settings(&settings.prometheus))?),
-        };
+        let source = source(&settings.prometheus)?;
+        if source.is_none() {
+            tracing::warn!("prometheus.url is empty: there are no signals, and jobs with a scaling policy hold");
+        }
         let log = open_log(&settings.decision_log)?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = match settings.evaluation.threads {
@@ -84,7 +82,26 @@ impl Evaluator {
     }
 
     /// Runs until `stop` turns true.
-    pub async fn run(self, mut stop: watch::Receiver<bool>) {
+    pub async fn run(self, stop: watch::Receiver<bool>) {
+        let mut told = stop.clone();
+        let test = async {
+            tokio::select! {
+                () = self.test_source() => {}
+                _ = told.wait_for(|s| *s) => {}
+            }
+        };
+        tokio::join!(test, self.cycles(stop));
+    }
+
+    /// Says in the log which metrics and labels Prometheus has, for whoever looks for a signal that is absent.
+    async fn test_source(&self) {
+        let Some(source) = &self.source else { return };
+        for line in source.check().await.to_string().lines() {
+            tracing::info!("prometheus: {line}");
+        }
+    }
+
+    async fn cycles(&self, mut stop: watch::Receiver<bool>) {
         let mut ticks = tokio::time::interval(self.step());
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -118,6 +135,9 @@ impl Evaluator {
         self.look(&jobs, &snapshot, &gathered, began).await;
         let took = began.elapsed();
         self.context.telemetry.cycle(took, self.period(), overdue);
+        if let Some(log) = &self.log {
+            self.context.telemetry.logged(log.written(), log.dropped(), log.failed());
+        }
         if took > self.period() {
             tracing::warn!(jobs = jobs.len(), ?took, period = ?self.period(), overdue, "the cycle took longer than its period");
         }
@@ -242,30 +262,6 @@ fn open_log(settings: &settings::DecisionLog) -> Result<Option<Arc<DecisionLog>>
     DecisionLog::open(log)
         .map(|log| Some(Arc::new(log)))
         .map_err(|e| EvaluatorError::Log { path: settings.dir.display().to_string(), message: e.to_string() })
-}
-
-fn source_settings(settings: &settings::Prometheus) -> PrometheusSettings {
-    let some = |p: &std::path::PathBuf| Some(p.clone()).filter(|p| !p.as_os_str().is_empty());
-    PrometheusSettings {
-        url: settings.url.clone(),
-        timeout: settings.timeout.get(),
-        deadline: settings.deadline.get(),
-        max_concurrency: usize::try_from(settings.concurrency).unwrap_or(1),
-        scrape_interval: settings.scrape_interval.get(),
-        namespace_label: settings.namespace_label.clone(),
-        auth: Auth {
-            bearer_token_file: some(&settings.bearer_token_file),
-            basic: some(&settings.password_file)
-                .map(|password_file| BasicAuth { username: settings.username.clone(), password_file }),
-        },
-        tls: Tls {
-            ca_file: some(&settings.ca_file),
-            cert_file: some(&settings.cert_file),
-            key_file: some(&settings.key_file),
-            ..Tls::default()
-        },
-        ..PrometheusSettings::default()
-    }
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ pub mod reconcile;
 pub mod run;
 pub mod server;
 pub mod settings;
+pub mod source;
 pub mod telemetry;
 
 pub use run::{RunError, run};

@@ -1,7 +1,7 @@
 //! The operator's own metrics. Labels are bounded: names of policies, verbs, kinds; never a job, unless asked for.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use prometheus_client::encoding::EncodeLabelSet;
@@ -107,6 +107,7 @@ pub struct Telemetry {
     cycle: Histogram,
     overruns: Counter,
     overdue: Gauge,
+    logged: Family<Outcome, Counter>,
     gather: Histogram,
     jobs: Family<JobPhase, Gauge>,
     pods_created: Counter,
@@ -146,6 +147,7 @@ impl Default for Telemetry {
             cycle: seconds(),
             overruns: Counter::default(),
             overdue: Gauge::default(),
+            logged: Family::default(),
             gather: seconds(),
             jobs: Family::default(),
             pods_created: Counter::default(),
@@ -186,6 +188,7 @@ impl Telemetry {
         r.register("cycle_duration_seconds", "Time one evaluation cycle took, targets written", self.cycle.clone());
         r.register("cycle_overruns", "Cycles that took longer than their period", self.overruns.clone());
         r.register("cycle_overdue_jobs", "Jobs evaluated later than due in the last cycle", self.overdue.clone());
+        r.register("decision_log_entries", "Decisions for the log: written, dropped, failed", self.logged.clone());
         r.register("gather_duration_seconds", "Time to read all signals", self.gather.clone());
         r.register("jobs", "ElasticJobs by phase", self.jobs.clone());
         r.register("pods_created", "Pods created", self.pods_created.clone());
@@ -255,6 +258,13 @@ impl Telemetry {
             self.overruns.inc();
         }
         self.overdue.set(i64::try_from(overdue).unwrap_or(i64::MAX));
+    }
+
+    /// What the decision log has counted since it was opened. A log that loses lines must not look whole.
+    pub fn logged(&self, written: u64, dropped: u64, failed: u64) {
+        for (outcome, n) in [("written", written), ("dropped", dropped), ("failed", failed)] {
+            self.logged.get_or_create(&Outcome { outcome }).inner().store(n, Ordering::Relaxed);
+        }
     }
 
     /// How many jobs are in each phase.

@@ -2,11 +2,15 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use eto_cycle::resources;
 use eto_engine::contract::WorkerRequest;
 use eto_engine::observe::{Node, Taint};
 use k8s_openapi::api::core::v1 as core;
+
+/// For how long a node that is gone is remembered; its pods are gone long before.
+const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// Nodes by name, with the sums of requests kept up to date pod by pod.
 #[derive(Debug, Default)]
@@ -17,6 +21,8 @@ pub struct Nodes {
 #[derive(Debug, Default)]
 struct Inner {
     nodes: HashMap<String, Node>,
+    /// Nodes that were there and are not any more, and since when.
+    left: HashMap<String, Instant>,
     /// What each bound pod asks for, by pod UID.
     bound: HashMap<String, (String, WorkerRequest)>,
     /// Sums of `bound` by node.
@@ -26,6 +32,13 @@ struct Inner {
 }
 
 impl Inner {
+    fn lose(&mut self, names: &[String]) {
+        for name in names.iter().filter(|n| self.nodes.remove(*n).is_some()) {
+            self.left.insert(name.clone(), Instant::now());
+        }
+        self.left.retain(|_, since| since.elapsed() < REMEMBERED);
+    }
+
     fn release(&mut self, uid: &str) {
         if let Some((node, request)) = self.bound.remove(uid) {
             add(self.sums.entry(node).or_default(), request, -1.0);
@@ -51,12 +64,13 @@ impl Nodes {
             if let Some(listing) = &mut i.listing_nodes {
                 listing.insert(node.name.clone());
             }
+            i.left.remove(&node.name);
             i.nodes.insert(node.name.clone(), node);
         });
     }
 
     pub fn gone(&self, name: &str) {
-        self.with(|i| i.nodes.remove(name));
+        self.with(|i| i.lose(&[name.to_owned()]));
     }
 
     pub fn list_begins(&self) {
@@ -66,7 +80,8 @@ impl Nodes {
     pub fn list_ends(&self) {
         self.with(|i| {
             if let Some(listed) = i.listing_nodes.take() {
-                i.nodes.retain(|name, _| listed.contains(name));
+                let lost: Vec<String> = i.nodes.keys().filter(|n| !listed.contains(*n)).cloned().collect();
+                i.lose(&lost);
             }
         });
     }
@@ -110,9 +125,9 @@ impl Nodes {
         });
     }
 
-    /// Whether a node is known not to be ready. One that is not known at all may only be unseen yet.
+    /// Whether a node is known not to be ready, or to be gone. One that was never seen may only be unseen yet.
     pub fn is_sick(&self, name: &str) -> bool {
-        self.with(|i| i.nodes.get(name).is_some_and(|n| !n.ready))
+        self.with(|i| i.nodes.get(name).map_or_else(|| i.left.contains_key(name), |n| !n.ready))
     }
 
     /// All nodes, sorted by name, with what is requested on them.
@@ -204,5 +219,19 @@ mod tests {
         nodes.list_begins();
         nodes.list_ends();
         assert!(nodes.all().is_empty());
+    }
+
+    #[test]
+    fn a_node_that_is_gone_is_sick_and_one_that_was_never_seen_is_not() {
+        let nodes = Nodes::default();
+        assert!(!nodes.is_sick("n"));
+        nodes.seen(&node());
+        nodes.gone("n");
+        assert!(nodes.is_sick("n"));
+        nodes.seen(&node());
+        assert!(!nodes.is_sick("n"), "it is back");
+        nodes.list_begins();
+        nodes.list_ends();
+        assert!(nodes.is_sick("n"));
     }
 }

@@ -90,12 +90,32 @@ pub struct Prometheus {
     pub deadline: Span,
     pub scrape_interval: Span,
     pub namespace_label: String,
+    pub matchers: String,
+    pub method: Method,
+    pub retries: u32,
+    pub max_response_mebibytes: u32,
+    pub headers_file: PathBuf,
+    pub gpu_utilisation: String,
+    pub gpu_engine_active: String,
+    pub gpu_memory_used: String,
+    pub gpu_memory_free: String,
     pub bearer_token_file: PathBuf,
     pub username: String,
     pub password_file: PathBuf,
     pub ca_file: PathBuf,
     pub cert_file: PathBuf,
     pub key_file: PathBuf,
+    pub server_name: String,
+    pub insecure_skip_verify: bool,
+}
+
+/// How queries are sent.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+pub enum Method {
+    #[default]
+    Post,
+    Get,
 }
 
 impl Default for Prometheus {
@@ -107,12 +127,23 @@ impl Default for Prometheus {
             deadline: Span::seconds(10),
             scrape_interval: Span::seconds(0),
             namespace_label: "namespace".into(),
+            matchers: String::new(),
+            method: Method::Post,
+            retries: 2,
+            max_response_mebibytes: 64,
+            headers_file: PathBuf::new(),
+            gpu_utilisation: "DCGM_FI_DEV_GPU_UTIL".into(),
+            gpu_engine_active: "DCGM_FI_PROF_GR_ENGINE_ACTIVE".into(),
+            gpu_memory_used: "DCGM_FI_DEV_FB_USED".into(),
+            gpu_memory_free: "DCGM_FI_DEV_FB_FREE".into(),
             bearer_token_file: PathBuf::new(),
             username: String::new(),
             password_file: PathBuf::new(),
             ca_file: PathBuf::new(),
             cert_file: PathBuf::new(),
             key_file: PathBuf::new(),
+            server_name: String::new(),
+            insecure_skip_verify: false,
         }
     }
 }
@@ -142,7 +173,6 @@ impl Default for Policies {
 pub struct Placement {
     pub zone_label: String,
     pub rack_label: String,
-    pub required_deadline: Span,
 }
 
 impl Default for Placement {
@@ -150,7 +180,6 @@ impl Default for Placement {
         Placement {
             zone_label: "topology.kubernetes.io/zone".into(),
             rack_label: "topology.kubernetes.io/rack".into(),
-            required_deadline: Span::seconds(60),
         }
     }
 }
