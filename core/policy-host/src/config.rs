@@ -111,6 +111,7 @@ fn compile(schema: &str) -> Result<Option<Validator>, String> {
     if !value.is_object() {
         return Err("a config-schema that is not an object".to_owned());
     }
+    crate::schema::check(&value)?;
     jsonschema::validator_for(&value)
         .map(Some)
         .map_err(|error| format!("a config-schema that is not JSON Schema: {error}"))

@@ -21,6 +21,7 @@ mod metadata;
 mod policy;
 mod registry;
 mod scan;
+mod schema;
 mod settings;
 mod v0_1;
 mod watcher;
