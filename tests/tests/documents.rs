@@ -115,6 +115,27 @@ fn settings_that_documents_name_exist() {
     assert!(seen > 5, "no settings were found in the documents");
 }
 
+/// A module's name is that of its file, so a command that names one has to name a legal one.
+#[test]
+fn modules_in_the_documents_have_names_that_can_be_served() {
+    let mut seen = 0;
+    for path in [files("docs", "md"), vec![root().join("README.md"), root().join("policies/README.md")]].concat() {
+        for line in std::fs::read_to_string(&path).unwrap().lines() {
+            let Some((_, command)) = line.split_once("eto policy ") else { continue };
+            let Some(module) = command.split_whitespace().find_map(|word| word.trim_matches('`').strip_suffix(".wasm"))
+            else {
+                continue;
+            };
+            let name = module.rsplit('/').next().unwrap_or_default();
+            // `NAME.wasm` stands for one.
+            let legal = name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-');
+            assert!(legal || name == "NAME", "{}: `{name}` can't name a policy: {line}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 3, "only {seen} modules were found");
+}
+
 /// The YAML documents of a file: the file itself, or the `yaml` blocks of a Markdown page.
 fn yaml_documents(path: &Path) -> Vec<serde_yaml::Value> {
     let text = std::fs::read_to_string(path).unwrap();

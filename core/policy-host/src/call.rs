@@ -8,8 +8,9 @@ use eto_engine::policy::{Answer, Asked, CallFailure, FailureKind};
 use wasmtime::component::{Instance, InstancePre};
 use wasmtime::{Engine, ResourceLimiter, Store, Trap, WasmBacktrace};
 
+use crate::engine::{CORE_INSTANCES, MEMORIES, TABLES};
 use crate::gate::Gate;
-use crate::log::Log;
+use crate::log::{Log, Rate};
 use crate::settings::Limits;
 
 /// What all calls of a host share.
@@ -25,10 +26,30 @@ pub(crate) struct CallState {
     pub(crate) log: Log,
 }
 
-/// Refuses growth with a trap of its own type, so that running out of memory can be told from other traps.
+/// Refuses growth with a trap of its own type, so that running out of memory can be told from other traps. Counts what
+/// all memories and tables have together: a guest may have many, and each would fit by itself.
 struct Limiter {
-    memory_bytes: usize,
-    table_elements: usize,
+    memory_bytes: Budget,
+    table_elements: Budget,
+}
+
+/// What a guest has of something, and may have.
+struct Budget {
+    what: &'static str,
+    used: usize,
+    limit: usize,
+}
+
+impl Budget {
+    /// Counts growth, of one memory or table, that is about to happen.
+    fn grow(&mut self, current: usize, desired: usize) -> wasmtime::Result<bool> {
+        let all = self.used.saturating_add(desired.saturating_sub(current));
+        if all > self.limit {
+            return Err(wasmtime::Error::new(GrowthRefused { what: self.what, desired: all, limit: self.limit }));
+        }
+        self.used = all;
+        Ok(true)
+    }
 }
 
 /// Why memory or a table did not grow.
@@ -41,26 +62,33 @@ struct GrowthRefused {
 }
 
 impl ResourceLimiter for Limiter {
-    fn memory_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > self.memory_bytes {
-            let (what, limit) = ("memory in bytes", self.memory_bytes);
-            return Err(wasmtime::Error::new(GrowthRefused { what, desired, limit }));
-        }
-        Ok(true)
+    fn memory_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        self.memory_bytes.grow(current, desired)
     }
 
-    fn table_growing(&mut self, _: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
-        if desired > self.table_elements {
-            let (what, limit) = ("table in elements", self.table_elements);
-            return Err(wasmtime::Error::new(GrowthRefused { what, desired, limit }));
-        }
-        Ok(true)
+    fn table_growing(&mut self, current: usize, desired: usize, _: Option<usize>) -> wasmtime::Result<bool> {
+        self.table_elements.grow(current, desired)
+    }
+
+    // What the pool has room for holds without a pool too: a policy is served by every host or by none.
+    fn instances(&self) -> usize {
+        CORE_INSTANCES as usize
+    }
+
+    fn tables(&self) -> usize {
+        TABLES as usize
+    }
+
+    fn memories(&self) -> usize {
+        MEMORIES as usize
     }
 }
 
 /// Who calls whom: for logs and messages.
 pub(crate) struct Who<'a> {
     pub(crate) policy: &'a Arc<str>,
+    /// How much the policy has logged of late.
+    pub(crate) rate: &'a Arc<Rate>,
     /// The exported function.
     pub(crate) function: &'static str,
     /// `namespace/name`, or empty.
@@ -101,11 +129,12 @@ impl Shared {
     }
 
     fn store(&self, limits: &Limits, who: Who<'_>) -> Result<Store<CallState>, CallFailure> {
+        let budget = |what, limit: u64| Budget { what, used: 0, limit: usize::try_from(limit).unwrap_or(usize::MAX) };
         let limiter = Limiter {
-            memory_bytes: usize::try_from(limits.memory_bytes).unwrap_or(usize::MAX),
-            table_elements: limits.table_elements as usize,
+            memory_bytes: budget("memory in bytes", limits.memory_bytes),
+            table_elements: budget("table in elements", limits.table_elements.into()),
         };
-        let log = Log::new(Arc::clone(who.policy), who.job);
+        let log = Log::new(Arc::clone(who.policy), who.job, Arc::clone(who.rate));
         let mut store = Store::new(&self.engine, CallState { limiter, log });
         store.limiter(|state| &mut state.limiter);
         store.set_hostcall_fuel(usize::try_from(limits.output_bytes).unwrap_or(usize::MAX));
@@ -191,9 +220,22 @@ fn place(error: &wasmtime::Error, last_error: Option<&str>) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+
     use std::time::Duration;
 
-    use super::ticks;
+    use super::{Budget, ticks};
+
+    #[test]
+    fn memories_are_counted_together() {
+        let mut budget = Budget { what: "memory in bytes", used: 0, limit: 100 };
+        assert!(budget.grow(0, 60).is_ok());
+        // Another one, which would fit by itself.
+        let refused = budget.grow(0, 60).unwrap_err();
+        assert!(refused.to_string().contains("grow to 120, over the limit of 100"), "{refused}");
+        assert!(budget.grow(60, 100).is_ok());
+        assert!(budget.grow(100, 101).is_err());
+    }
 
     #[test]
     fn a_deadline_is_never_early() {

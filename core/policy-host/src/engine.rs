@@ -10,9 +10,9 @@ use crate::settings::HostSettings;
 
 /// Instances, tables and memories that the parts of one component may add up to. A Rust guest has three core
 /// instances (itself, the shims of its imports, and their fix-up); guests with an interpreter inside have more.
-const CORE_INSTANCES: u32 = 32;
-const TABLES: u32 = 8;
-const MEMORIES: u32 = 2;
+pub(crate) const CORE_INSTANCES: u32 = 32;
+pub(crate) const TABLES: u32 = 8;
+pub(crate) const MEMORIES: u32 = 2;
 /// Bytes of a slot's memory and tables that stay resident when it is free: what makes a fresh instance cheap.
 const KEEP_MEMORY: usize = 1024 * 1024;
 const KEEP_TABLE: usize = 64 * 1024;

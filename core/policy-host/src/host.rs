@@ -153,6 +153,7 @@ impl PolicyHost {
             exports,
             pre,
             shared: Arc::clone(&self.shared),
+            log_rate: Arc::default(),
         }))
     }
 
@@ -180,7 +181,7 @@ impl PolicyHost {
         pre: &InstancePre<CallState>,
         settings: &ModuleSettings,
     ) -> Result<Description, LoadError> {
-        let who = Who { policy: name, function: "describe", job: String::new() };
+        let who = Who { policy: name, rate: &Arc::default(), function: "describe", job: String::new() };
         let answer = self.shared.call(pre, &settings.limits, who, |store, instance| {
             match exports.check(store, instance, kind == PolicyKind::Scaling) {
                 Ok(()) => exports.describe(store, instance).map(Ok),

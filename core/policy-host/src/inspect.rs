@@ -184,13 +184,10 @@ fn check_metadata(data: &[u8]) -> Result<(), LoadError> {
 }
 
 /// What guests may use of WebAssembly: version 2.0 with the component model; nothing whose result depends on the
-/// machine (threads, relaxed SIMD), no 64-bit memories and no garbage collector.
+/// machine (threads, relaxed SIMD), no 64-bit memories, one memory in a module (the pool has room for one), and no
+/// garbage collector.
 fn features() -> WasmFeatures {
-    WasmFeatures::WASM2
-        | WasmFeatures::COMPONENT_MODEL
-        | WasmFeatures::EXTENDED_CONST
-        | WasmFeatures::TAIL_CALL
-        | WasmFeatures::MULTI_MEMORY
+    WasmFeatures::WASM2 | WasmFeatures::COMPONENT_MODEL | WasmFeatures::EXTENDED_CONST | WasmFeatures::TAIL_CALL
 }
 
 fn validate(bytes: &[u8]) -> Result<(), LoadError> {

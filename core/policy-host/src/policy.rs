@@ -14,6 +14,7 @@ use crate::call::{CallState, Shared, Who};
 use crate::check;
 use crate::config::Configs;
 use crate::error::ConfigError;
+use crate::log::Rate;
 use crate::settings::ModuleSettings;
 use crate::v0_1::Exports;
 
@@ -47,6 +48,7 @@ pub struct Policy {
     pub(crate) exports: Exports,
     pub(crate) pre: InstancePre<CallState>,
     pub(crate) shared: Arc<Shared>,
+    pub(crate) log_rate: Arc<Rate>,
 }
 
 impl std::fmt::Debug for Policy {
@@ -107,7 +109,7 @@ impl Policy {
         body: impl FnOnce(&mut Store<CallState>, &Instance) -> wasmtime::Result<Result<T, PolicyError>>,
     ) -> Asked<T> {
         let job = job.map_or_else(String::new, |job| format!("{}/{}", job.namespace, job.name));
-        let who = Who { policy: &self.name, function, job };
+        let who = Who { policy: &self.name, rate: &self.log_rate, function, job };
         let answer = self.shared.call(&self.pre, &self.settings.limits, who, body)?;
         match answer.value {
             Ok(value) => Ok(Answer { value, fuel: answer.fuel }),

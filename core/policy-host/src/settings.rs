@@ -57,9 +57,9 @@ pub struct Limits {
     /// Wall-clock time in milliseconds, counted from the guest's entry. The backstop behind the fuel: set it well above
     /// what the fuel takes, or a busy machine decides which policies answer.
     pub deadline_ms: u64,
-    /// Linear memory in bytes.
+    /// Linear memory in bytes, all memories of the guest together.
     pub memory_bytes: u64,
-    /// Elements of each table.
+    /// Elements of tables, all of the guest's together.
     pub table_elements: u32,
     /// Bytes that the guest may hand to the host in one call (its answer, or one log line).
     pub output_bytes: u64,
@@ -67,7 +67,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self { fuel: 50_000_000, deadline_ms: 100, memory_bytes: 16 * MIB, table_elements: 10_000, output_bytes: MIB }
+        Self { fuel: 50_000_000, deadline_ms: 500, memory_bytes: 16 * MIB, table_elements: 10_000, output_bytes: MIB }
     }
 }
 
@@ -95,7 +95,7 @@ impl Limits {
 /// ```toml
 /// [limits]
 /// fuel = 200_000_000
-/// deadline_ms = 500
+/// deadline_ms = 2_000
 ///
 /// [config]            # defaults, under the config of each job
 /// target = 0.7
@@ -116,5 +116,25 @@ impl ModuleSettings {
     /// [`LoadError::BadSettings`] with line and key if the text is not TOML or has an unknown key.
     pub fn from_toml(text: &str) -> Result<Self, LoadError> {
         toml::from_str(text).map_err(|error| LoadError::BadSettings { detail: error.to_string() })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::ModuleSettings;
+
+    /// The page for operators shows all keys with their defaults.
+    #[test]
+    fn the_defaults_are_those_of_the_page() {
+        let page = include_str!("../../../docs/operations.md");
+        let block = page.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+        let text = block.into_iter().find(|text| text.contains("[limits]")).unwrap();
+        let shown = ModuleSettings::from_toml(text).unwrap();
+        assert_eq!(shown, ModuleSettings::default());
+        for (key, value) in serde_json::to_value(shown.limits).unwrap().as_object().unwrap() {
+            assert!(text.contains(&format!("\n{key} = ")), "{key} = {value} is not shown");
+        }
     }
 }

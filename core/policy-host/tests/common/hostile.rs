@@ -136,6 +136,7 @@ pub fn not_policies() -> Vec<Refused> {
         refused("types 100,000 deep", nested_types(100_000), "Invalid", "nested too deep"),
         refused("components 100,000 deep", deep, "Invalid", "32 deep"),
         refused("shared memory", wat("(module (memory 1 1 shared))"), "Invalid", "threads"),
+        refused("two memories", wat("(module (memory 1) (memory 1))"), "Invalid", "multi"),
         refused("64-bit memory", wat("(module (memory i64 1))"), "Invalid", "memory64"),
         refused(
             "another contract version",
