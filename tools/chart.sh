@@ -28,6 +28,8 @@ refused() {
 has '^  replicas: 2$'
 has 'kind: PodDisruptionBudget'
 has 'url = "http://p:9090"' --set settings.prometheus.url=http://p:9090
+# Two releases in one namespace must not wait for each other's Lease.
+has '^ *name = "mine"' --set fullnameOverride=mine
 has '^ *files = 7$' --set settings.decision-log.files=7
 has 'kind: ServiceMonitor' --set metrics.serviceMonitor.enabled=true
 has 'claimName: mine' --set policies.volume.persistentVolumeClaim.claimName=mine

@@ -1,4 +1,5 @@
 //! Guests that mean harm, or are broken in a way a good toolchain never makes.
+// Long because it is a catalogue: one entry for each kind of harm.
 #![allow(unreachable_pub, dead_code, clippy::unwrap_used, clippy::assigning_clones)]
 
 use eto_policy_host::Limits;

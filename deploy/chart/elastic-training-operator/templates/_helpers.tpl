@@ -37,6 +37,7 @@ Helm reads every number as a float; whole ones are written as integers again.
 */}}
 {{- define "eto.settings" -}}
 {{- $own := dict
+    "leader" (dict "name" (include "eto.name" .))
     "policies" (dict "cache-dir" "/var/cache/elastic-training/policies")
     "server" (dict "address" (printf "0.0.0.0:%d" (int .Values.metrics.port))) }}
 {{- if .Values.decisionLog.enabled }}
