@@ -184,7 +184,7 @@ proptest! {
             prop_assert!(1 <= read.min && read.min <= read.replicas && read.replicas <= read.max);
         }
         let new = NewPod { index: 1, round: 1, size: 2, env: vec![("RANK".into(), "1".into())], node: None };
-        let _ = pod::build(&job, &new, None);
+        let _ = pod::build(&job, &new);
     }
 
     #[test]

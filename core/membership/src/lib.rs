@@ -7,5 +7,5 @@
 mod env;
 mod round;
 
-pub use env::{FrameworkKind, member_env, rank_variables};
+pub use env::{FrameworkKind, member_env};
 pub use round::{Candidate, Member, Ports, Round};

@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use eto_cycle::pod::NodeHint;
 use eto_engine::job::JobKey;
 use eto_engine::plan::{Action, Event, EventReason, NewPod, Refused};
 use futures::StreamExt;
@@ -131,8 +130,7 @@ async fn create_pods(context: &Context, job: &Arc<Job>, pods: Vec<NewPod>) -> bo
 async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
     let Ok(_permit) = context.pod_permits.acquire().await else { return Made::Failed };
     let object = Arc::clone(&job.entry().object);
-    let hint = new.node.as_ref().map(|n| NodeHint { node: n.node.clone(), required: n.required });
-    let built = match eto_cycle::pod::build(&object, &new, hint.as_ref()) {
+    let built = match eto_cycle::pod::build(&object, &new) {
         Ok(Some(built)) => built,
         // The template went or broke since the plan; the next plan says so.
         Ok(None) => return Made::Failed,

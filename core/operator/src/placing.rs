@@ -111,7 +111,7 @@ fn answer(context: &Context, question: &Question, now: Time) -> Result<Settled, 
         request,
         zone_label: &settings.zone_label,
         rack_label: &settings.rack_label,
-        faults: &HashMap::new(),
+        faults: &context.caches.nodes.faults(),
         now,
     });
     let answer = policy.place(&input).map_err(named)?;

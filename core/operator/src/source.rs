@@ -70,7 +70,8 @@ fn matchers(text: &str) -> Result<BTreeMap<String, String>, String> {
     let pairs = text.split(',').map(str::trim).filter(|p| !p.is_empty());
     pairs
         .map(|pair| {
-            let (name, value) = pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form label=value"))?;
+            let (name, value) =
+                pair.split_once('=').ok_or_else(|| format!("{pair:?} is not of the form label=value"))?;
             Ok((name.trim().to_owned(), value.trim().trim_matches('"').to_owned()))
         })
         .collect()
@@ -107,7 +108,10 @@ mod tests {
 
     #[test]
     fn matchers_and_headers_are_read() {
-        assert_eq!(matchers("cluster=a, env=\"prod\",").unwrap(), [("cluster", "a"), ("env", "prod")].map(owned).into());
+        assert_eq!(
+            matchers("cluster=a, env=\"prod\",").unwrap(),
+            [("cluster", "a"), ("env", "prod")].map(owned).into()
+        );
         assert!(matchers("cluster").unwrap_err().contains("label=value"));
         let read = headers("X-Scope-OrgID: team-a\n\nX-Token: s3:cret\n").unwrap();
         assert_eq!(read, [("X-Scope-OrgID", "team-a"), ("X-Token", "s3:cret")].map(owned).into());

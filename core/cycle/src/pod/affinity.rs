@@ -10,14 +10,14 @@ const WEIGHT: i32 = 100;
 
 /// A required node is added to every term that the user has (one matching term is enough, so a term left as it is would
 /// let the pod go elsewhere); a preferred one is a preference of its own.
-pub(super) fn point_to(spec: &mut PodSpec, hint: &NodeChoice) {
+pub(super) fn point_to(spec: &mut PodSpec, choice: &NodeChoice) {
     let node = NodeSelectorRequirement {
         key: "metadata.name".to_string(),
         operator: "In".to_string(),
-        values: Some(vec![hint.node.clone()]),
+        values: Some(vec![choice.node.clone()]),
     };
     let affinity = spec.affinity.get_or_insert_default().node_affinity.get_or_insert_default();
-    if !hint.required {
+    if !choice.required {
         affinity.preferred_during_scheduling_ignored_during_execution.get_or_insert_default().push(
             PreferredSchedulingTerm {
                 weight: WEIGHT,

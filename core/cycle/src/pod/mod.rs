@@ -6,7 +6,6 @@ mod containers;
 use std::collections::BTreeMap;
 
 use eto_api::{ElasticJob, RestartPolicy, labels};
-use eto_engine::placement::NodeChoice;
 use eto_engine::plan::{NewPod, hostname};
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
@@ -14,9 +13,6 @@ use sha2::{Digest, Sha256};
 
 use crate::template::{self, Role};
 use crate::{SpecProblems, service};
-
-/// Where a pod should run, as the placement policy said.
-pub type NodeHint = NodeChoice;
 
 /// A pod to create.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,29 +22,28 @@ pub struct BuiltPod {
     pub overridden: Vec<String>,
 }
 
-/// Builds the pod of a member, on the node of `hint` or else of the plan. The same arguments give the same pod with the same name, so a retry can't make two.
+/// Builds the pod of a member. The same arguments give the same pod with the same name, so a retry can't make two.
 /// `None` while the job has no template.
 ///
 /// # Errors
 /// What is wrong with the template or its short forms.
-pub fn build(job: &ElasticJob, new: &NewPod, hint: Option<&NodeHint>) -> Result<Option<BuiltPod>, SpecProblems> {
+pub fn build(job: &ElasticJob, new: &NewPod) -> Result<Option<BuiltPod>, SpecProblems> {
     let role = Role::of(new.index);
-    let hint = hint.or(new.node.as_ref());
     let Some(template) = template::merged(job, role)? else { return Ok(None) };
     let PodTemplateSpec { metadata, spec } = template;
     let mut spec = spec.unwrap_or_default();
     let overridden = containers::dress(&mut spec, &new.env);
     settle(job, new, &mut spec);
-    if let Some(hint) = hint {
-        affinity::point_to(&mut spec, hint);
+    if let Some(choice) = &new.node {
+        affinity::point_to(&mut spec, choice);
     }
     let mut metadata = metadata.unwrap_or_default();
     metadata.labels.get_or_insert_default().extend(own_labels(job, new));
     if let Some(queue) = job.spec.scheduling_policy.as_ref().and_then(|p| p.queue.clone()) {
         metadata.annotations.get_or_insert_default().entry(labels::VOLCANO_QUEUE.to_string()).or_insert(queue);
     }
-    if let Some(hint) = hint {
-        metadata.annotations.get_or_insert_default().insert(labels::PLACED_ON.to_string(), hint.node.clone());
+    if let Some(choice) = &new.node {
+        metadata.annotations.get_or_insert_default().insert(labels::PLACED_ON.to_string(), choice.node.clone());
     }
     let pod = Pod {
         metadata: ObjectMeta {

@@ -9,7 +9,7 @@ use eto_engine::contract::WorkerRequest;
 use eto_engine::observe::{Node, Taint};
 use k8s_openapi::api::core::v1 as core;
 
-/// For how long a node that is gone is remembered; its pods are gone long before.
+/// For how long a node that is gone, and a failure on a node, are remembered.
 const REMEMBERED: Duration = Duration::from_secs(3600);
 
 /// Nodes by name, with the sums of requests kept up to date pod by pod.
@@ -27,6 +27,8 @@ struct Inner {
     bound: HashMap<String, (String, WorkerRequest)>,
     /// Sums of `bound` by node.
     sums: HashMap<String, WorkerRequest>,
+    /// Node and moment of each worker's failure lately, by pod UID.
+    faults: HashMap<String, (String, Instant)>,
     listing_nodes: Option<HashSet<String>>,
     listing_pods: Option<HashSet<String>>,
 }
@@ -130,6 +132,27 @@ impl Nodes {
         self.with(|i| i.nodes.get(name).map_or_else(|| i.left.contains_key(name), |n| !n.ready))
     }
 
+    /// A worker failed on a node. Told again of the same pod it counts once.
+    pub fn fault(&self, uid: &str, node: &str) {
+        self.with(|i| {
+            if !i.faults.contains_key(uid) {
+                i.faults.retain(|_, (_, at)| at.elapsed() < REMEMBERED);
+                i.faults.insert(uid.to_owned(), (node.to_owned(), Instant::now()));
+            }
+        });
+    }
+
+    /// Failures of workers within the last hour, by node.
+    pub fn faults(&self) -> HashMap<String, u32> {
+        self.with(|i| {
+            let mut all: HashMap<String, u32> = HashMap::new();
+            for (node, _) in i.faults.values().filter(|(_, at)| at.elapsed() < REMEMBERED) {
+                *all.entry(node.clone()).or_default() += 1;
+            }
+            all
+        })
+    }
+
     /// All nodes, sorted by name, with what is requested on them.
     pub fn all(&self) -> Vec<Node> {
         let mut all: Vec<Node> = self.with(|i| {
@@ -219,6 +242,15 @@ mod tests {
         nodes.list_begins();
         nodes.list_ends();
         assert!(nodes.all().is_empty());
+    }
+
+    #[test]
+    fn a_failure_counts_once_on_its_node() {
+        let nodes = Nodes::default();
+        for (uid, node) in [("a", "n"), ("b", "n"), ("a", "n"), ("c", "m")] {
+            nodes.fault(uid, node);
+        }
+        assert_eq!(nodes.faults(), [("n".to_owned(), 2), ("m".to_owned(), 1)].into());
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::fmt::Debug;
 use std::sync::Arc;
 
 use eto_api::{ElasticJob, labels};
+use eto_engine::contract::WorkerPhase;
 use eto_engine::job::JobKey;
+use eto_engine::observe::Pod;
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1 as core;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -160,6 +162,9 @@ fn pod_event(jobs: &Jobs, pods: &Pods, nodes: &Nodes, queue: &Queue, event: Even
             nodes.pod(&pod);
             if let Some(seen) = seen(&pod) {
                 let key = JobKey { namespace: seen.namespace.clone(), name: seen.job.clone() };
+                if let Some(node) = seen.pod.node.as_deref().filter(|_| is_fault(&seen.pod)) {
+                    nodes.fault(&seen.pod.uid, node);
+                }
                 if pods.seen(seen) {
                     queue.add(key);
                 }
@@ -175,6 +180,11 @@ fn pod_event(jobs: &Jobs, pods: &Pods, nodes: &Nodes, queue: &Queue, event: Even
             }
         }
     }
+}
+
+/// Whether a pod failed, and not because it was to go.
+fn is_fault(pod: &Pod) -> bool {
+    pod.phase == WorkerPhase::Failed && !pod.disrupted && pod.deleting.is_none()
 }
 
 /// A pod as far as it concerns jobs: one that an ElasticJob controls.

@@ -32,7 +32,10 @@ const TEXT: &[(&str, &str)] = &[
         "File of further request headers, a line `Name: value` each (X-Scope-OrgID of Mimir, say), read at the start",
     ),
     ("prometheus.gpu-utilisation", "Metric of the share of time in which a GPU ran any kernel, 0 to 100"),
-    ("prometheus.gpu-engine-active", "Metric of the share of time a GPU's engine was active, 0 to 1; preferred, and all that MIG has"),
+    (
+        "prometheus.gpu-engine-active",
+        "Metric of the share of time a GPU's engine was active, 0 to 1; preferred, and all that MIG has",
+    ),
     ("prometheus.gpu-memory-used", "Metric of the GPU memory in use, in MiB"),
     ("prometheus.gpu-memory-free", "Metric of the GPU memory that is free, in MiB"),
     ("prometheus.server-name", "Name that the server's certificate is to be for, where it is not the URL's host"),

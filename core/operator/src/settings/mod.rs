@@ -177,10 +177,7 @@ pub struct Placement {
 
 impl Default for Placement {
     fn default() -> Self {
-        Placement {
-            zone_label: "topology.kubernetes.io/zone".into(),
-            rack_label: "topology.kubernetes.io/rack".into(),
-        }
+        Placement { zone_label: "topology.kubernetes.io/zone".into(), rack_label: "topology.kubernetes.io/rack".into() }
     }
 }
 
