@@ -69,6 +69,11 @@ impl Operator {
         Ok(())
     }
 
+    /// Its process ID.
+    pub fn id(&self) -> u32 {
+        self.process.id()
+    }
+
     /// SIGKILL.
     pub fn kill(&mut self) -> Outcome {
         self.process.kill()?;
@@ -101,8 +106,14 @@ impl Operator {
 
     /// The sum of all series whose name and labels begin so.
     pub async fn sum(&self, prefix: &str) -> Outcome<f64> {
+        self.sum_with(prefix, "").await
+    }
+
+    /// The sum of those of them that have this label (`name="value"`).
+    pub async fn sum_with(&self, prefix: &str, label: &str) -> Outcome<f64> {
         let page = get(self.address, "/metrics").await?;
-        let values = page.lines().filter(|l| l.starts_with(prefix)).filter_map(|l| l.rsplit(' ').next());
+        let lines = page.lines().filter(|l| l.starts_with(prefix) && l.contains(label));
+        let values = lines.filter_map(|l| l.rsplit(' ').next());
         Ok(values.filter_map(|v| v.parse::<f64>().ok()).sum())
     }
 

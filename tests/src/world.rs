@@ -206,7 +206,8 @@ impl World {
     }
 }
 
-async fn install_crd(client: &Client) -> Outcome {
+/// Installs the CRD and waits until it is served.
+pub async fn install_crd(client: &Client) -> Outcome {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     let crd = eto_api::crd();
     let name = crd.name_any();
@@ -222,7 +223,7 @@ async fn install_crd(client: &Client) -> Outcome {
 }
 
 /// Where `tools/build-policies.sh` puts the policies, or `ETO_E2E_POLICIES`.
-fn policies() -> PathBuf {
+pub fn policies() -> PathBuf {
     std::env::var("ETO_E2E_POLICIES")
         .map_or_else(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/policies"), PathBuf::from)
 }
