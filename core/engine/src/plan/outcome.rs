@@ -65,7 +65,7 @@ impl<'a> Step<'a> {
 
     /// PyTorch, TensorFlow and JAX end with their master (index 0), everything else when all workers have. A pod that
     /// is being deleted proves nothing: scripts end with 0 when they are asked to stop.
-    fn has_succeeded(&self) -> bool {
+    pub(super) fn has_succeeded(&self) -> bool {
         let done = |p: &Pod| p.phase == WorkerPhase::Succeeded && p.deleting.is_none();
         match self.job.framework {
             Framework::PyTorch | Framework::TensorFlow | Framework::Jax => {

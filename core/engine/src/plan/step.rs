@@ -42,10 +42,13 @@ impl<'a> Step<'a> {
             return;
         }
         target::rebase(self.job, &mut self.state, self.now);
-        if self.job.suspend {
+        // Work that was done when the user suspended it is done: it is not to be done again after a resumption.
+        if self.job.suspend && !self.has_succeeded() {
             self.suspend();
         } else {
-            self.resume();
+            if !self.job.suspend {
+                self.resume();
+            }
             if !self.ended() && !self.replace_lost() {
                 self.follow_spec();
                 self.release_stuck();

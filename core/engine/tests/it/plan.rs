@@ -319,6 +319,19 @@ fn suspension_deletes_the_pods_and_keeps_the_target() {
 }
 
 #[test]
+fn work_that_is_done_is_not_suspended() {
+    let mut spec = job(1, 2, 5);
+    spec.suspend = true;
+    let mut all = pods(2);
+    all[0].phase = WorkerPhase::Succeeded;
+    let p = step(&spec, &running(&spec, 2), &all);
+    assert_eq!((p.state.phase, deleted(&p)), (Phase::Succeeded, vec!["demo-worker-1-1"]));
+    // One that ended because it was told to go has not done its work.
+    all[0].deleting = Some(NOW);
+    assert_eq!(step(&spec, &running(&spec, 2), &all).state.phase, Phase::Suspended);
+}
+
+#[test]
 fn a_lost_status_is_rebuilt_from_the_live_pods() {
     let mut spec = job(1, 2, 8);
     spec.scaling = Some(scaling(vec![cpu(50)], false));
