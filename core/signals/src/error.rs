@@ -159,8 +159,18 @@ impl SourceError {
 
     /// Whether it says that the source as a whole does not answer (and not only that this query is bad).
     pub(crate) fn is_outage(&self) -> bool {
-        !matches!(self, SourceError::Query(_) | SourceError::UnknownSignal { .. } | SourceError::Shape { .. })
-            && !matches!(self, SourceError::Refused { kind, .. } if kind == "bad_data" || kind == "execution")
+        !self.is_of_the_data()
+            && !matches!(self, SourceError::Query(_) | SourceError::UnknownSignal { .. })
+            && !matches!(self, SourceError::Refused { kind, .. } if kind == "bad_data")
+    }
+
+    /// Whether it comes of what was read: the same query over other series may well be answered.
+    pub(crate) fn is_of_the_data(&self) -> bool {
+        match self {
+            SourceError::Shape { .. } | SourceError::TooLarge { .. } => true,
+            SourceError::Refused { kind, .. } => kind == "execution",
+            _ => false,
+        }
     }
 }
 

@@ -179,15 +179,20 @@ fn selector(settings: &PrometheusSettings, metric: &str) -> String {
 }
 
 fn plan_custom(settings: &PrometheusSettings, custom: &Custom, namespaces: &BTreeSet<String>) -> Vec<Request> {
-    let force = |set: &BTreeSet<String>| Forced::new(&settings.namespace_label, set, settings.matchers.iter());
-    let all = force(namespaces);
+    let all = Forced::new(&settings.namespace_label, namespaces, settings.matchers.iter());
     if namespaces.len() > 1
         && let Some(values) = custom.confined_together(&all)
     {
         return vec![Request { shape: Shape::Custom { only: None }, values, times: custom.times(&all) }];
     }
+    apart(settings, custom, namespaces)
+}
+
+/// A custom query as one request for each namespace.
+pub(crate) fn apart(settings: &PrometheusSettings, custom: &Custom, namespaces: &BTreeSet<String>) -> Vec<Request> {
     let one = |namespace: &String| {
-        let forced = force(&BTreeSet::from([namespace.clone()]));
+        let only = BTreeSet::from([namespace.clone()]);
+        let forced = Forced::new(&settings.namespace_label, &only, settings.matchers.iter());
         let shape = Shape::Custom { only: Some(namespace.clone()) };
         Request { shape, values: custom.confined(&forced), times: custom.times(&forced) }
     };

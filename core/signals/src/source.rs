@@ -13,7 +13,7 @@ use crate::answer::shorten;
 use crate::client::{Http, Session};
 use crate::collect::{Bodies, fold};
 use crate::error::{QueryError, SettingsError, SourceError};
-use crate::plan::{Request, plan};
+use crate::plan::{Request, Shape, apart, plan};
 use crate::promql::Custom;
 use crate::settings::PrometheusSettings;
 
@@ -87,7 +87,7 @@ impl Prometheus {
                 let outcome = match (plan, session) {
                     (Err(error), _) => Err(error),
                     (Ok(_), Err(error)) => Err(error.clone()),
-                    (Ok(requests), Ok(session)) => self.fetch(session, requests, namespaces, now).await,
+                    (Ok(requests), Ok(session)) => self.answer(session, id, requests, namespaces, now).await,
                 };
                 (id, outcome)
             }
@@ -109,6 +109,27 @@ impl Prometheus {
         let (wanted, custom) = kept.queries.entry(query.to_owned()).or_insert_with(checked);
         *wanted = now;
         custom.clone()
+    }
+
+    /// Fetches a signal. What many namespaces share in one request must not fail for all because of the series of one:
+    /// where it may be that, each is asked for by itself.
+    async fn answer(
+        &self,
+        session: &Session,
+        id: &SignalId,
+        requests: Vec<Request>,
+        namespaces: &BTreeSet<String>,
+        now: Time,
+    ) -> Result<Fetched, SourceError> {
+        let is_shared = matches!(requests.as_slice(), [Request { shape: Shape::Custom { only: None }, .. }]);
+        let outcome = self.fetch(session, requests, namespaces, now).await;
+        match (&outcome, id.query.as_deref()) {
+            (Err(error), Some(query)) if is_shared && error.is_of_the_data() => {
+                let custom = self.custom(query, now)?;
+                self.fetch(session, apart(&self.settings, &custom, namespaces), namespaces, now).await
+            }
+            _ => outcome,
+        }
     }
 
     async fn fetch(
@@ -158,7 +179,7 @@ impl Prometheus {
     /// Sends one request's queries; with the namespace it is for, if it is for one.
     async fn bodies(&self, session: &Session, request: Request) -> (Option<String>, Result<Bodies, SourceError>) {
         let only = match &request.shape {
-            crate::plan::Shape::Custom { only } => only.clone(),
+            Shape::Custom { only } => only.clone(),
             _ => None,
         };
         let times = async {

@@ -234,6 +234,25 @@ async fn custom_queries_stay_in_their_namespace() {
     assert!(set.signals[&ids[2]].trouble.as_ref().unwrap().contains("no built-in signal"), "{set:?}");
 }
 
+/// All namespaces share one request, which Prometheus refuses for the series of one of them.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_whose_series_do_not_match_fails_alone() {
+    let exporter = Exporter::start(
+        r#"steps{namespace="team-a",pod="p"} 3
+limit{namespace="team-a"} 2
+steps{namespace="team-b",pod="p"} 3
+limit{namespace="team-b",by="quota"} 2
+limit{namespace="team-b",by="admin"} 2"#,
+    )
+    .await;
+    let server = Server::start(&[job("apps", &exporter)]);
+    let prometheus = Prometheus::new(server.settings()).unwrap();
+    let id = custom("steps * on (namespace) group_left () limit");
+    let data = until(&prometheus, &id, &["team-a", "team-b"], |d| value(d, "team-a", "p") == Some(6.0)).await;
+    assert!(data.namespace_trouble["team-b"].contains("duplicate series"), "{data:?}");
+    assert!(data.trouble.is_none() && data.healthy_since.is_some(), "{data:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_rewriting_writes_prometheus_reads_as_meant() {
     let training = Exporter::start(&page("training.prom")).await;
