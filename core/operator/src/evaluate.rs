@@ -190,7 +190,7 @@ impl Evaluator {
                         for job in chunk {
                             let looked = look::look(&context, job, &wants, &snapshot, &gathered, now());
                             schedule(job, looked.as_ref(), period, (began, cycle));
-                            if let (Some(log), Some(looked)) = (&log, looked) {
+                            if let (Some(log), Some(looked)) = (&log, looked.filter(Looked::is_decided)) {
                                 let Looked { decision, input, .. } = looked;
                                 log.write(LogEntry { job: job.key.clone(), decision, input });
                             }

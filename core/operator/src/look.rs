@@ -32,6 +32,14 @@ pub struct Looked {
     pub next_look: Option<Duration>,
 }
 
+impl Looked {
+    /// Whether anything was decided. A job that is sized by hand and stays as it is has no place in the decision log:
+    /// a line for each of them in each period would soon push out those that matter.
+    pub fn is_decided(&self) -> bool {
+        self.input.is_some() || self.decision.target != self.decision.from
+    }
+}
+
 /// Evaluates a job: `None` where there is nothing to evaluate. The job's lock is not held while the policy runs; an
 /// answer that comes late (the spec has changed, the job is gone, this replica leads no more) is dropped.
 pub fn look(

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use eto_api::{self as api, PolicyMode, ScalingPolicy};
 use eto_engine::contract::{MetricKind, MetricTarget};
+use eto_engine::guard::MODULE_UP_WINDOW;
+use eto_engine::guard::behavior::{LEGACY_WINDOW, TOLERANCE};
 use eto_engine::job::{
     Behavior, FailurePolicy, MetricSpec, Mode, RateKind, RatePolicy, ScalingRules, ScalingSpec, SelectPolicy,
 };
@@ -17,12 +19,6 @@ use crate::{SpecProblems, quantity};
 pub const BUILT_IN: &str = "hpa";
 
 const PATH: &str = "spec.scalingPolicy";
-/// Stabilisation of growth for modules: each growth restarts training, so changes are gathered for a while.
-const MODULE_UP_WINDOW: Duration = Duration::from_secs(60);
-/// HPA's default window for shrinking.
-const DOWN_WINDOW: Duration = Duration::from_secs(300);
-/// HPA's default tolerance.
-const TOLERANCE: f64 = 0.1;
 
 pub(super) fn scaling(p: &ScalingPolicy, problems: &mut SpecProblems) -> ScalingSpec {
     let mode = mode(p.mode);
@@ -224,7 +220,7 @@ fn behavior(b: &api::Behavior, own_module: bool, problems: &mut SpecProblems) ->
     };
     Behavior {
         up: rules("scaleUp", b.scale_up.as_ref(), up_window, up, problems),
-        down: rules("scaleDown", b.scale_down.as_ref(), DOWN_WINDOW, down, problems),
+        down: rules("scaleDown", b.scale_down.as_ref(), LEGACY_WINDOW, down, problems),
     }
 }
 

@@ -9,7 +9,9 @@ use crate::decision::Limiter;
 use crate::job::{Behavior, RateKind, ScalingRules, SelectPolicy};
 use crate::time::Time;
 
-/// The window of recommendations where there is no `behavior`: 5 minutes.
+/// HPA's tolerance where the user sets none: a ratio to the target within it changes nothing.
+pub const TOLERANCE: f64 = 0.1;
+/// HPA's window for shrinking where the user sets none: 5 minutes.
 pub const LEGACY_WINDOW: Duration = Duration::from_secs(300);
 
 /// The most that a job without `behavior` grows to in one step: twice its size, or 4.

@@ -14,4 +14,4 @@ pub mod sizes;
 
 pub use circuit::{CIRCUIT_AFTER, CIRCUIT_CAP, CIRCUIT_FIRST};
 pub use decide::{accept, decide};
-pub use rules::{Rules, rules};
+pub use rules::{MODULE_UP_WINDOW, Rules, rules};

@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 use std::time::Duration;
 
-use super::behavior::LEGACY_WINDOW;
+use super::behavior::{LEGACY_WINDOW, TOLERANCE};
 use crate::job::{Behavior, JobSpec, ScalingRules, SelectPolicy};
 
 /// How long a module's proposals to grow must agree where the user gave no `behavior`: each growth restarts training,
 /// so one batched jump a minute rather than many small ones.
-const MODULE_UP_WINDOW: Duration = Duration::from_secs(60);
+pub const MODULE_UP_WINDOW: Duration = Duration::from_secs(60);
 
 /// The limits of a job.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,5 +54,5 @@ pub fn rules(job: &JobSpec) -> Rules<'_> {
 }
 
 fn free(stabilization: Duration) -> ScalingRules {
-    ScalingRules { stabilization, select: SelectPolicy::Max, policies: Vec::new(), tolerance: 0.1 }
+    ScalingRules { stabilization, select: SelectPolicy::Max, policies: Vec::new(), tolerance: TOLERANCE }
 }

@@ -10,6 +10,7 @@ use crate::contract::{
     WorkerColumns, WorkerPhase,
 };
 use crate::decision::{Mend, SignalSeen};
+use crate::guard::behavior::TOLERANCE;
 use crate::guard::sizes;
 use crate::job::JobSpec;
 use crate::observe::Pod;
@@ -98,8 +99,8 @@ pub fn build(facts: &Facts<'_>) -> View {
             min: job.min,
             max: job.max,
             legal: sizes::legal(job),
-            tolerance_up: behavior.map_or(0.1, |b| b.up.tolerance),
-            tolerance_down: behavior.map_or(0.1, |b| b.down.tolerance),
+            tolerance_up: behavior.map_or(TOLERANCE, |b| b.up.tolerance),
+            tolerance_down: behavior.map_or(TOLERANCE, |b| b.down.tolerance),
         },
         sizes: sizes_of(job, state, &pods),
         workers: columns(&pods),
