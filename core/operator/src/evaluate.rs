@@ -131,7 +131,10 @@ impl Evaluator {
         let jobs: Arc<[Arc<Job>]> = due.into_iter().map(|(_, job)| job).collect();
         let snapshot = self.context.registry.snapshot();
         let signals = self.gather(&jobs, &snapshot).await;
-        let gathered = Arc::new(Gathered { signals, room: Room::new(self.context.caches.nodes.all()) });
+        // Without the pods of others it is not known what is free on a node.
+        let all_known = self.context.settings.kubernetes.watch_all_pods;
+        let nodes = if all_known { self.context.caches.nodes.all() } else { Vec::new() };
+        let gathered = Arc::new(Gathered { signals, room: Room::new(nodes) });
         self.look(&jobs, &snapshot, &gathered, began).await;
         let took = began.elapsed();
         self.context.telemetry.cycle(took, self.period(), overdue);
