@@ -7,12 +7,13 @@ use eto_cycle::evaluate::{self, Facts};
 use eto_cycle::wants::WantsCache;
 use eto_engine::contract::{Capacity, ScalingInput, WorkerPhase};
 use eto_engine::decision::Decision;
+use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
 use eto_engine::signals::SignalSet;
 use eto_engine::time::Time;
 use eto_policy_host::Snapshot;
 
-use crate::cache::jobs::Job;
+use crate::cache::jobs::{Entry, Job, Mind};
 use crate::context::Context;
 use crate::placing::Room;
 use crate::telemetry::Evaluated;
@@ -40,8 +41,25 @@ impl Looked {
     }
 }
 
+/// What an answer was asked for.
+struct Asked {
+    spec: Arc<JobSpec>,
+    sequence: u64,
+    round: u64,
+}
+
+impl Asked {
+    /// The mind that the answer is for; `None` if it comes late. A round that has begun meanwhile (a worker was lost)
+    /// is not to be ended again by what was measured in the one before.
+    fn still<'e>(&self, entry: &'e mut Entry) -> Option<&'e mut Mind> {
+        let same = entry.spec.as_ref().is_ok_and(|s| Arc::ptr_eq(s, &self.spec));
+        let current = |m: &&mut Mind| m.memory.sequence == self.sequence && m.state.last_generation == self.round;
+        entry.mind.as_mut().filter(|m| same && current(m))
+    }
+}
+
 /// Evaluates a job: `None` where there is nothing to evaluate. The job's lock is not held while the policy runs; an
-/// answer that comes late (the spec has changed, the job is gone, this replica leads no more) is dropped.
+/// answer that comes late (another spec or round, the job is gone, this replica leads no more) is dropped.
 pub fn look(
     context: &Context,
     job: &Job,
@@ -60,15 +78,13 @@ pub fn look(
         }
         (Arc::clone(spec), mind.state.clone(), mind.memory.clone())
     };
-    let sequence = memory.sequence;
+    let asked = Asked { spec: Arc::clone(&spec), sequence: memory.sequence, round: state.last_generation };
     let capacity = Capacity { fits: gathered.room.fits(job, &spec, &state), pending: pending(&pods) };
     let facts = Facts { job: &spec, state: &state, pods: &pods, signals: &gathered.signals, capacity, policies, now };
     let evaluate::Evaluated { decision, input } = evaluate::evaluate(&facts, wants, &mut memory);
 
     let mut entry = job.entry();
-    let same = entry.spec.as_ref().is_ok_and(|s| Arc::ptr_eq(s, &spec));
-    let mind = entry.mind.as_mut().filter(|m| same && m.memory.sequence == sequence);
-    let Some(mind) = mind else {
+    let Some(mind) = asked.still(&mut entry) else {
         context.telemetry.evaluated(Evaluated::Late);
         return None;
     };
@@ -111,5 +127,47 @@ fn count(context: &Context, decision: &Decision) {
         if let Some(failure) = &decision.failure {
             context.telemetry.policy_failed(&policy.name, failure.kind);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+    use crate::cache::jobs::Jobs;
+    use serde_json::json;
+
+    fn seen(jobs: &Jobs, version: u64) -> Arc<Job> {
+        let object = serde_json::from_value(json!({
+            "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob",
+            "metadata": {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": version.to_string(), "generation": version},
+            "spec": {"replicas": 2},
+        }));
+        let (key, _) = jobs.seen(object.unwrap()).unwrap();
+        jobs.get(&key).unwrap()
+    }
+
+    #[test]
+    fn an_answer_for_what_is_no_more_is_late() {
+        let jobs = Jobs::default();
+        let job = seen(&jobs, 1);
+        let mut entry = job.entry();
+        entry.mind = Some(Mind::default());
+        let asked = Asked { spec: Arc::clone(entry.spec.as_ref().unwrap()), sequence: 0, round: 0 };
+        let mut is_late = |change: fn(&mut Mind)| {
+            entry.mind = Some(Mind::default());
+            change(entry.mind.as_mut().unwrap());
+            asked.still(&mut entry).is_none()
+        };
+        assert!(!is_late(|m| m.state.failures = 1));
+        assert!(is_late(|m| m.memory.sequence = 1));
+        assert!(is_late(|m| m.state.last_generation = 1));
+        drop(entry);
+        seen(&jobs, 2);
+        let mut entry = job.entry();
+        entry.mind = Some(Mind::default());
+        assert!(asked.still(&mut entry).is_none(), "another spec");
+        entry.mind = None;
+        assert!(asked.still(&mut entry).is_none(), "nobody leads");
     }
 }
