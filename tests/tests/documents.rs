@@ -136,6 +136,21 @@ fn modules_in_the_documents_have_names_that_can_be_served() {
     assert!(seen > 3, "only {seen} modules were found");
 }
 
+/// Client-side apply keeps the whole object in an annotation, which a module does not fit into.
+#[test]
+fn modules_in_the_documents_are_applied_server_side() {
+    let mut seen = 0;
+    for path in files("docs", "md") {
+        let text = std::fs::read_to_string(&path).unwrap();
+        for command in text.split("kubectl create configmap ").skip(1) {
+            let command = command.split("```").next().unwrap_or_default();
+            assert!(command.contains("apply --server-side"), "{}: {command}", path.display());
+            seen += 1;
+        }
+    }
+    assert!(seen > 1, "only {seen} such commands were found");
+}
+
 /// The YAML documents of a file: the file itself, or the `yaml` blocks of a Markdown page.
 fn yaml_documents(path: &Path) -> Vec<serde_yaml::Value> {
     let text = std::fs::read_to_string(path).unwrap();
