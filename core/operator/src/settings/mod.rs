@@ -325,10 +325,15 @@ impl Settings {
         if p.username.is_empty() != p.password_file.as_os_str().is_empty() {
             return bad("prometheus: username and password-file belong together; set both or none");
         }
-        if self.reconcile.status_writers == 0 || self.reconcile.pod_writers == 0 || p.concurrency == 0 {
-            return bad(
-                "reconcile.status-writers, reconcile.pod-writers and prometheus.concurrency must be at least 1",
-            );
+        if self.reconcile.status_writers == 0 || self.reconcile.pod_writers == 0 {
+            return bad("reconcile.status-writers and reconcile.pod-writers must be at least 1");
+        }
+        // The source checks these too, under its own names for them.
+        if !(1..=256).contains(&p.concurrency) {
+            return bad("prometheus.concurrency must be from 1 to 256");
+        }
+        if !(1..=1024).contains(&p.max_response_mebibytes) {
+            return bad("prometheus.max-response-mebibytes must be from 1 to 1024");
         }
         Ok(())
     }
