@@ -6,12 +6,13 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: the command line reads files")]
 
 mod args;
+mod columns;
 mod failure;
 mod output;
 mod policy;
 mod run;
 
-use std::io::{self, Write};
+use std::io::{self, IsTerminal, Write};
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -65,7 +66,13 @@ fn start_log(verbose: u8) {
         1 => tracing::Level::INFO,
         _ => tracing::Level::DEBUG,
     };
-    tracing_subscriber::fmt().with_max_level(level).with_writer(io::stderr).without_time().with_target(false).init();
+    tracing_subscriber::fmt()
+        .with_max_level(level)
+        .with_writer(io::stderr)
+        .with_ansi(io::stderr().is_terminal())
+        .without_time()
+        .with_target(false)
+        .init();
 }
 
 fn print(command: Command, output: Option<output::Format>, name: &str) -> Result<(), Failure> {

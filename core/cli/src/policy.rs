@@ -1,36 +1,32 @@
 //! `eto policy`: a module as the operator would load and ask it.
 
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
 use eto_engine::contract::{PlacementInput, Reason, ScalingInput, SignalWant};
 use eto_engine::policy::{Asked, CallFailure, PlacementPolicy, PolicyId, ScalingPolicy};
-use eto_policy_host::{HostSettings, Limits, ModuleSettings, Policy, PolicyHost, PolicyKind};
+use eto_policy_host::{HostSettings, Limits, LoadError, Policy, PolicyHost, PolicyKind};
 use schemars::JsonSchema;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 
+use crate::columns;
 use crate::failure::Failure;
 use crate::output::{self, Format};
 
 /// Loads a module with the settings beside it.
 fn load(module: &Path) -> Result<Arc<Policy>, Failure> {
-    let name = module.file_stem().and_then(|s| s.to_str()).unwrap_or_default();
-    let bytes = std::fs::read(module).map_err(|why| Failure::Read { path: module.to_owned(), why })?;
-    let beside = module.with_extension("toml");
-    let refused =
-        |why: &dyn std::fmt::Display| Failure::Refused(format!("{} can't be served: {why}", module.display()));
-    let settings = match std::fs::read_to_string(&beside) {
-        Ok(text) => ModuleSettings::from_toml(&text).map_err(|e| refused(&format!("{}: {e}", beside.display())))?,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => ModuleSettings::default(),
-        Err(why) => return Err(Failure::Read { path: beside, why }),
-    };
     let host = PolicyHost::new(HostSettings::default())
         .map_err(|e| Failure::Refused(format!("the WebAssembly host can't start on this machine: {e}")))?;
-    host.load(name, bytes, &settings).map_err(|e| refused(&e))
+    host.load_file(module).map_err(|error| match error {
+        LoadError::Unreadable { path, detail } => {
+            Failure::Read { path: path.into(), why: std::io::Error::other(detail) }
+        }
+        error => Failure::Refused(format!("{} can't be served: {error}", module.display())),
+    })
 }
 
 /// What `check` found.
@@ -241,13 +237,7 @@ fn show<D: Serialize>(
 
 /// Reads an input: the JSON of the contract, or a line of the decision log that holds one.
 fn read_input<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
-    let mut text = String::new();
-    if path == Path::new("-") {
-        std::io::stdin().read_to_string(&mut text).map(|_| ())
-    } else {
-        std::fs::read_to_string(path).map(|read| text = read)
-    }
-    .map_err(|why| Failure::Read { path: path.to_owned(), why })?;
+    let text = read_text(path).map_err(|why| Failure::Read { path: path.to_owned(), why })?;
     let from = if path == Path::new("-") { "standard input".to_string() } else { path.display().to_string() };
     let wrong = |why: &dyn std::fmt::Display| {
         Failure::Usage(format!(
@@ -260,5 +250,23 @@ fn read_input<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     {
         value = inner.take();
     }
+    if let Some(which) = columns::uneven(&value) {
+        return Err(wrong(&which));
+    }
     serde_path_to_error::deserialize(value).map_err(|e| wrong(&e))
+}
+
+/// Longest input, in bytes. What never ends (a device, a runaway pipe) must not take the machine's memory.
+const MAX_INPUT: u64 = 256 * 1024 * 1024;
+
+/// The text of a file, of a pipe (`<(...)` of a shell) or, for `-`, of standard input.
+fn read_text(path: &Path) -> io::Result<String> {
+    let from: Box<dyn Read> =
+        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(path)?) };
+    let mut bytes = Vec::new();
+    from.take(MAX_INPUT + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_INPUT {
+        return Err(io::Error::other(format!("it is longer than {MAX_INPUT} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
 }

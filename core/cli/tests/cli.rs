@@ -101,6 +101,41 @@ fn what_is_no_policy_is_refused_with_the_reason_and_status_1() {
 }
 
 #[test]
+fn what_is_no_file_is_refused_and_nothing_waits_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let zero = dir.path().join("zero.wasm");
+    std::os::unix::fs::symlink("/dev/zero", &zero).unwrap();
+    let pipe = dir.path().join("pipe.wasm");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    for module in [&zero, &pipe] {
+        let (code, said) = refused(&eto(&["policy", "check", text(module)]));
+        assert_eq!(code, Some(3), "{said}");
+        assert!(said.contains(text(module)) && said.contains("not a regular file"), "{said}");
+    }
+    let module = dir.path().join("hpa.wasm");
+    fs::copy(policy("hpa"), &module).unwrap();
+    std::os::unix::fs::symlink("/dev/zero", dir.path().join("hpa.toml")).unwrap();
+    let (code, said) = refused(&eto(&["policy", "check", text(&module)]));
+    assert_eq!(code, Some(3), "{said}");
+    assert!(said.contains("hpa.toml") && said.contains("not a regular file"), "{said}");
+    fs::remove_file(dir.path().join("hpa.toml")).unwrap();
+    fs::write(dir.path().join("hpa.toml"), "a".repeat(100_000)).unwrap();
+    let (code, said) = refused(&eto(&["policy", "check", text(&module)]));
+    assert_eq!(code, Some(1), "{said}");
+    assert!(said.len() < 2000 && !said.contains('\u{1b}'), "a message of {} bytes", said.len());
+}
+
+#[test]
+fn columns_of_different_lengths_are_named() {
+    let mut input = busy();
+    input["workers"]["deleting"].as_array_mut().unwrap().push(json!(false));
+    let asked = eto_with(&["policy", "eval", text(&policy("hpa"))], &input.to_string());
+    let (code, said) = refused(&asked);
+    assert_eq!(code, Some(2), "{said}");
+    assert!(said.contains("workers.deleting"), "{said}");
+}
+
+#[test]
 fn the_settings_beside_a_module_count() {
     let dir = tempfile::tempdir().unwrap();
     let module = dir.path().join("hpa.wasm");

@@ -1,5 +1,6 @@
 //! Reading the job: from a YAML file to an `ElasticJob` as an API server would hold it.
 
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use eto_api::ElasticJob;
@@ -13,7 +14,7 @@ use serde::Deserialize;
 #[derive(Debug, thiserror::Error)]
 pub enum LoadError {
     #[error("the job file {path} can't be read: {source}")]
-    Unreadable { path: PathBuf, source: std::io::Error },
+    Unreadable { path: PathBuf, source: io::Error },
     #[error("{path} is not YAML: {message}")]
     NotYaml { path: PathBuf, message: String },
     #[error("{path} has {found} objects of kind ElasticJob, and exactly one is needed")]
@@ -31,10 +32,22 @@ pub struct Job {
 
 /// Reads the one `ElasticJob` of a file (other objects in it are passed over); `-` reads standard input.
 pub fn job(path: &Path, now: Time) -> Result<Job, LoadError> {
-    let read =
-        if path == Path::new("-") { std::io::read_to_string(std::io::stdin()) } else { std::fs::read_to_string(path) };
-    let text = read.map_err(|source| LoadError::Unreadable { path: path.to_path_buf(), source })?;
+    let text = read(path).map_err(|source| LoadError::Unreadable { path: path.to_path_buf(), source })?;
     parse(path, &text, now)
+}
+
+/// Longest job file, in bytes: far more than an API server takes. What never ends must not take the machine's memory.
+const MAX_FILE: u64 = 16 * 1024 * 1024;
+
+fn read(path: &Path) -> io::Result<String> {
+    let from: Box<dyn Read> =
+        if path == Path::new("-") { Box::new(io::stdin()) } else { Box::new(std::fs::File::open(path)?) };
+    let mut bytes = Vec::new();
+    from.take(MAX_FILE + 1).read_to_end(&mut bytes)?;
+    if bytes.len() as u64 > MAX_FILE {
+        return Err(io::Error::other(format!("it is longer than {MAX_FILE} bytes")));
+    }
+    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
 }
 
 /// The same for text that is there already; `path` is for messages.
@@ -102,6 +115,8 @@ mod tests {
         assert!(error.contains("job.yaml") && error.contains("spec.replicas"), "{error}");
         let error = read(&JOB.replace("maxReplicas", "maxReplica")).unwrap_err().to_string();
         assert!(error.contains("spec.maxReplica") && error.contains("did you mean `maxReplicas`"), "{error}");
-        assert!(matches!(job(Path::new("/no/such/file"), Time(0)), Err(LoadError::Unreadable { .. })));
+        for file in ["/no/such/file", "/dev/zero", "/"] {
+            assert!(matches!(job(Path::new(file), Time(0)), Err(LoadError::Unreadable { .. })), "{file}");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! The host: one engine, and the way from bytes to a policy that can be asked.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -19,6 +20,7 @@ use crate::gate::Gate;
 use crate::inspect::{Inspected, inspect};
 use crate::log;
 use crate::policy::{Policy, PolicyKind};
+use crate::scan;
 use crate::settings::{HostSettings, ModuleSettings};
 use crate::v0_1::Exports;
 
@@ -155,6 +157,16 @@ impl PolicyHost {
             shared: Arc::clone(&self.shared),
             log_rate: Arc::default(),
         }))
+    }
+
+    /// Loads the module of a file with the settings beside it, `NAME.toml`. The file's stem is the policy's name.
+    ///
+    /// # Errors
+    /// As [`load`](Self::load), and [`LoadError::Unreadable`] if either is not a regular file that can be read.
+    pub fn load_file(&self, path: &Path) -> Result<Arc<Policy>, LoadError> {
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        let bytes = scan::read_module(path, self.settings.max_module_bytes)?;
+        self.load(name, bytes, &scan::read_settings(path)?)
     }
 
     fn compile(&self, component: &[u8]) -> Result<Component, LoadError> {

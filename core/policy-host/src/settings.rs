@@ -115,8 +115,18 @@ impl ModuleSettings {
     /// # Errors
     /// [`LoadError::BadSettings`] with line and key if the text is not TOML or has an unknown key.
     pub fn from_toml(text: &str) -> Result<Self, LoadError> {
-        toml::from_str(text).map_err(|error| LoadError::BadSettings { detail: error.to_string() })
+        toml::from_str(text).map_err(|error| LoadError::BadSettings { detail: shortened(&error.to_string()) })
     }
+}
+
+/// The message goes into logs and conditions, and it quotes the line of the file: a long one is cut.
+fn shortened(message: &str) -> String {
+    const LINE: usize = 200;
+    let cut = |line: &str| match line.char_indices().nth(LINE) {
+        Some((at, _)) => format!("{}...", &line[..at]),
+        None => line.to_owned(),
+    };
+    message.lines().map(cut).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
