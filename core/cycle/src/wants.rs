@@ -11,6 +11,7 @@ use eto_engine::time::Time;
 use eto_engine::wants::signal_ids;
 use eto_policy_host::Snapshot;
 use eto_signals::Wants;
+use sha2::{Digest, Sha256};
 
 /// A failed answer is asked for again after this long.
 const RETRY: Duration = Duration::from_secs(60);
@@ -21,8 +22,11 @@ const MANY: usize = 65_536;
 /// Answers of `validate-config`, by module digest and config. Shared by the threads of a cycle.
 #[derive(Debug, Default)]
 pub struct WantsCache {
-    known: Mutex<HashMap<String, HashMap<String, Known>>>,
+    known: Mutex<Answers>,
 }
+
+/// By module digest, then by the hash of the config: a config may be large, and those that are no more stay for a while.
+type Answers = HashMap<String, HashMap<[u8; 32], Known>>;
 
 #[derive(Debug)]
 struct Known {
@@ -45,7 +49,8 @@ impl WantsCache {
         let Some(scaling) = asked(job) else { return Ok(Arc::default()) };
         let policy = policies.scaling(&scaling.module)?;
         let digest = &policy.id().digest;
-        let known = self.lock().get_mut(digest).and_then(|c| c.get_mut(&scaling.config)).and_then(|k| k.at(now));
+        let config: [u8; 32] = Sha256::digest(scaling.config.as_bytes()).into();
+        let known = self.lock().get_mut(digest).and_then(|c| c.get_mut(&config)).and_then(|k| k.at(now));
         if let Some(known) = known {
             return known;
         }
@@ -53,7 +58,7 @@ impl WantsCache {
         let wants: Result<Arc<[SignalWant]>, _> = policy.wants(&scaling.config).map(|a| a.value.into());
         let fresh = Known { wants: wants.clone(), asked: now, used: now };
         let mut all = self.lock();
-        all.entry(digest.clone()).or_default().insert(scaling.config.clone(), fresh);
+        all.entry(digest.clone()).or_default().insert(config, fresh);
         if all.values().map(HashMap::len).sum::<usize>() > MANY {
             forget(&mut all, now);
         }
@@ -74,7 +79,7 @@ impl WantsCache {
         wants
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<String, HashMap<String, Known>>> {
+    fn lock(&self) -> MutexGuard<'_, Answers> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -91,7 +96,7 @@ impl Known {
 }
 
 /// Drops what has not been used for ten minutes, and everything if that is not enough.
-fn forget(all: &mut HashMap<String, HashMap<String, Known>>, now: Time) {
+fn forget(all: &mut Answers, now: Time) {
     all.retain(|_, configs| {
         configs.retain(|_, k| now.since(k.used) < Duration::from_secs(600));
         !configs.is_empty()
