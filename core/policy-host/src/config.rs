@@ -8,8 +8,9 @@ use serde_json::{Map, Value};
 
 use crate::error::ConfigError;
 
-/// Most distinct configs whose merged form is remembered per policy.
+/// Most distinct configs whose merged form is remembered per policy, and most bytes of them: jobs' owners write both.
 const REMEMBERED: usize = 1024;
+const REMEMBERED_BYTES: usize = 8 * 1024 * 1024;
 /// Longest config of a job, in bytes.
 const MAX_CONFIG: usize = 64 * 1024;
 /// Most problems named in one message.
@@ -24,7 +25,25 @@ pub(crate) struct Configs {
     /// `None`: the policy takes no config.
     schema: Option<Validator>,
     /// Jobs ask every period with the same text; what came of it does not change.
-    merged: RwLock<HashMap<Box<str>, Merged>>,
+    merged: RwLock<Remembered>,
+}
+
+#[derive(Default)]
+struct Remembered {
+    by_text: HashMap<Box<str>, Merged>,
+    bytes: usize,
+}
+
+impl Remembered {
+    fn add(&mut self, text: &str, merged: &Merged) {
+        let bytes = text.len() + merged.as_ref().map_or_else(|error| error.0.len(), |merged| merged.len());
+        if self.by_text.len() >= REMEMBERED || self.bytes + bytes > REMEMBERED_BYTES {
+            *self = Self::default();
+        }
+        if self.by_text.insert(text.into(), merged.clone()).is_none() {
+            self.bytes += bytes;
+        }
+    }
 }
 
 impl Configs {
@@ -50,15 +69,11 @@ impl Configs {
 
     /// The config that the guest is given for this text.
     pub(crate) fn merge(&self, text: &str) -> Merged {
-        if let Some(known) = self.merged.read().unwrap_or_else(PoisonError::into_inner).get(text) {
+        if let Some(known) = self.merged.read().unwrap_or_else(PoisonError::into_inner).by_text.get(text) {
             return known.clone();
         }
         let fresh = self.merge_fresh(text).map(Arc::from);
-        let mut merged = self.merged.write().unwrap_or_else(PoisonError::into_inner);
-        if merged.len() >= REMEMBERED {
-            merged.clear();
-        }
-        merged.insert(text.into(), fresh.clone());
+        self.merged.write().unwrap_or_else(PoisonError::into_inner).add(text, &fresh);
         fresh
     }
 
@@ -170,6 +185,18 @@ mod tests {
         let configs = configs("", json!({}));
         assert_eq!(&*configs.merge("{}").unwrap(), "{}");
         assert!(configs.merge(r#"{"a":1}"#).unwrap_err().to_string().contains("takes none"));
+    }
+
+    #[test]
+    fn remembers_a_bounded_amount() {
+        let configs = configs(r#"{"type":"object"}"#, json!({}));
+        for number in 0..200 {
+            configs.merge(&json!({"long": "x".repeat(60_000), "number": number}).to_string()).unwrap();
+        }
+        let kept = configs.merged.read().unwrap();
+        let bytes: usize = kept.by_text.iter().map(|(text, merged)| text.len() + merged.as_ref().unwrap().len()).sum();
+        assert_eq!(bytes, kept.bytes);
+        assert!(bytes > 0 && bytes <= super::REMEMBERED_BYTES, "{bytes}");
     }
 
     #[test]

@@ -25,7 +25,8 @@ use crate::scan::{self, Found, Listing};
 
 /// A file counts once it has stayed as it is for this long.
 const SETTLE: Duration = Duration::from_millis(30);
-/// A file that looks cut off is taken for half-written for this long, then for broken.
+/// A file that looks cut off is taken for half-written for this long, then for broken; one that is gone is taken for
+/// being replaced (some editors and copies remove first), then for removed.
 const GRACE: Duration = Duration::from_secs(1);
 /// How often to look while something is unsettled or half-written.
 const AGAIN: Duration = Duration::from_millis(50);
@@ -122,6 +123,10 @@ struct Known {
     tried: bool,
     /// Whether something of this name is served.
     serves: bool,
+    /// Since when there is no candidate at all.
+    gone: Option<Instant>,
+    /// Whether the candidate that counted is gone, and another one would take its place.
+    lost_first: bool,
 }
 
 struct Directories {
@@ -173,16 +178,20 @@ impl Directories {
                 return (Vec::new(), false);
             }
         };
-        let mut changes = self.removals(&listing);
-        let mut pending = false;
+        let (mut changes, mut pending) = self.removals(&listing, now);
         for (name, candidates) in listing {
             let known = self.known.entry(name.clone()).or_insert_with(|| Known {
                 from: Vec::new(),
                 since: now,
                 tried: false,
                 serves: false,
+                gone: None,
+                lost_first: false,
             });
+            known.gone = None;
             if known.from != candidates {
+                let is_there = |first: &Found| candidates.iter().any(|candidate| candidate.path == first.path);
+                known.lost_first = known.from.first().is_some_and(|first| !is_there(first));
                 known.from = candidates;
                 known.since = now;
                 known.tried = false;
@@ -191,7 +200,7 @@ impl Directories {
                 continue;
             }
             let age = now.duration_since(known.since);
-            if !at_start && age < SETTLE {
+            if !at_start && age < if known.lost_first { GRACE } else { SETTLE } {
                 pending = true;
                 continue;
             }
@@ -206,17 +215,23 @@ impl Directories {
         (changes, pending)
     }
 
-    fn removals(&mut self, listing: &Listing) -> Vec<Change> {
-        let mut gone = Vec::new();
-        self.known.retain(|name, _| {
-            let there = listing.contains_key(name);
-            if !there {
-                tracing::info!(policy = %name, "policy removed");
-                gone.push(Change::Remove(name.clone()));
+    /// The names that are gone for good; the flag says whether some may be on their way back.
+    fn removals(&mut self, listing: &Listing, now: Instant) -> (Vec<Change>, bool) {
+        let (mut changes, mut pending) = (Vec::new(), false);
+        self.known.retain(|name, known| {
+            if listing.contains_key(name) {
+                return true;
             }
-            there
+            let since = *known.gone.get_or_insert(now);
+            if now.duration_since(since) < GRACE {
+                pending = true;
+                return true;
+            }
+            tracing::info!(policy = %name, "policy removed");
+            changes.push(Change::Remove(name.clone()));
+            false
         });
-        gone
+        (changes, pending)
     }
 }
 
@@ -269,4 +284,53 @@ fn load(host: &PolicyHost, name: &str, path: &Path) -> Result<Arc<Policy>, LoadF
 fn now_ms() -> u64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+
+    use super::*;
+    use crate::settings::HostSettings;
+
+    fn directories(dirs: Vec<PathBuf>) -> Directories {
+        let host = PolicyHost::new(HostSettings::default()).unwrap();
+        Directories { host, dirs, listener: None, watched: BTreeMap::new(), known: BTreeMap::new() }
+    }
+
+    #[test]
+    fn a_file_that_is_gone_for_a_moment_is_being_replaced() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("mine.wasm");
+        std::fs::write(&path, "no module").unwrap();
+        let mut all = directories(vec![dir.path().to_owned()]);
+        let start = Instant::now();
+        assert!(matches!(all.look(start, true).0.as_slice(), [Change::Refuse(_)]));
+        std::fs::remove_file(&path).unwrap();
+        let (changes, pending) = all.look(start, false);
+        assert!(changes.is_empty() && pending, "{changes:?}");
+        // It comes back, and its absence is forgotten.
+        std::fs::write(&path, "another one").unwrap();
+        assert!(all.look(start + GRACE / 2, false).0.is_empty());
+        assert!(matches!(all.look(start + 2 * GRACE, false).0.as_slice(), [Change::Refuse(_)]));
+        std::fs::remove_file(&path).unwrap();
+        assert!(all.look(start + 3 * GRACE, false).1);
+        assert!(matches!(all.look(start + 4 * GRACE, false).0.as_slice(), [Change::Remove(name)] if name == "mine"));
+    }
+
+    #[test]
+    fn the_built_in_module_waits_before_it_takes_the_place_of_a_removed_one() {
+        let (builtin, own) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
+        for dir in [&builtin, &own] {
+            std::fs::write(dir.path().join("mine.wasm"), "no module").unwrap();
+        }
+        let mut all = directories(vec![builtin.path().to_owned(), own.path().to_owned()]);
+        let start = Instant::now();
+        all.look(start, true);
+        std::fs::remove_file(own.path().join("mine.wasm")).unwrap();
+        assert!(all.look(start, false).0.is_empty());
+        let (changes, pending) = all.look(start + 2 * SETTLE, false);
+        assert!(changes.is_empty() && pending, "{changes:?}");
+        assert!(matches!(all.look(start + GRACE, false).0.as_slice(), [Change::Refuse(_)]));
+    }
 }
