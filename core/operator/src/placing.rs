@@ -3,7 +3,7 @@
 //! The answer is a hint to the scheduler (node affinity). Without one, for whatever reason, the scheduler decides alone
 //! and the newest workers go first: a job never waits for its placement policy.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -24,19 +24,27 @@ use crate::reconcile::{adopt, sick_nodes};
 /// For how long an answer holds its places. By then the pods are on nodes, where everybody sees them.
 const HOLD: Duration = Duration::from_secs(10);
 
-/// What answers given lately have taken.
+/// What answers given lately have taken: when, the node, and what for.
 #[derive(Clone, Debug, Default)]
 pub struct Reserved {
-    inner: Arc<Mutex<(Option<Instant>, Reservations)>>,
+    inner: Arc<Mutex<VecDeque<(Instant, String, WorkerRequest)>>>,
 }
 
 impl Reserved {
-    fn with<T>(&self, f: impl FnOnce(&mut Reservations) -> T) -> T {
+    /// What is held now.
+    fn held(&self, now: Instant) -> Reservations {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
-        if inner.0.is_none_or(|since| since.elapsed() > HOLD) {
-            *inner = (Some(Instant::now()), Reservations::default());
+        while inner.front().is_some_and(|(at, ..)| now.duration_since(*at) > HOLD) {
+            inner.pop_front();
         }
-        f(&mut inner.1)
+        let mut all = Reservations::default();
+        inner.iter().for_each(|(_, node, request)| all.reserve(node, request));
+        all
+    }
+
+    fn hold(&self, settled: &Settled, request: WorkerRequest, now: Instant) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.extend(settled.places.values().map(|choice| (now, choice.node.clone(), request)));
     }
 }
 
@@ -98,7 +106,7 @@ fn answer(context: &Context, question: &Question, now: Time) -> Result<Settled, 
     let request = request(spec);
     let nodes = context.caches.nodes.all();
     let own: HashSet<&str> = pods.iter().filter_map(|p| p.node.as_deref()).collect();
-    let reservations = context.reserved.with(|r| r.clone());
+    let reservations = context.reserved.held(Instant::now());
     let candidates = placement::prefilter(&nodes, constraints, &request, &reservations, &own);
     let settings = &context.settings.placement;
     let input = placement::input(&Ask {
@@ -116,8 +124,11 @@ fn answer(context: &Context, question: &Question, now: Time) -> Result<Settled, 
     });
     let answer = policy.place(&input).map_err(named)?;
     context.telemetry.fuel(&placement.module, answer.fuel);
-    // Others may have answered meanwhile; what they took is counted from here on, and the scheduler has the last word.
-    context.reserved.with(|r| placement::settle(&input, &candidates, &answer.value, r)).map_err(named)
+    // Others may have answered meanwhile; the scheduler has the last word.
+    let mut taken = Reservations::default();
+    let settled = placement::settle(&input, &candidates, &answer.value, &mut taken).map_err(named)?;
+    context.reserved.hold(&settled, request, Instant::now());
+    Ok(settled)
 }
 
 fn request(spec: &JobSpec) -> WorkerRequest {
@@ -153,5 +164,27 @@ impl Room {
         let fits = placement::fits(&candidates, &template.request);
         self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(template.hash.clone(), fits);
         fits
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use eto_engine::placement::NodeChoice;
+
+    #[test]
+    fn a_place_is_held_for_its_whole_time_whenever_it_was_given() {
+        let (reserved, began) = (Reserved::default(), Instant::now());
+        let request = WorkerRequest { cpu: 2.0, memory: 1.0, gpus: 0.0 };
+        let on = |node: &str| {
+            let choice = NodeChoice { node: node.to_owned(), required: false };
+            Settled { places: [(1, choice)].into(), victims: Vec::new() }
+        };
+        reserved.hold(&on("a"), request, began);
+        reserved.hold(&on("b"), request, began + HOLD);
+        let held = reserved.held(began + HOLD);
+        assert_eq!((held.on("a"), held.on("b")), (request, request));
+        let held = reserved.held(began + HOLD + HOLD / 2);
+        assert_eq!((held.on("a"), held.on("b")), (WorkerRequest::default(), request));
     }
 }
