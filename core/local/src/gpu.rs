@@ -81,7 +81,7 @@ pub fn add(to: &mut Option<f64>, value: f64) {
     *to = Some(to.unwrap_or(0.0) + value);
 }
 
-#[allow(clippy::cast_precision_loss)] // Bytes of GPU memory.
+#[allow(clippy::cast_precision_loss, reason = "bytes of GPU memory")]
 fn share(used: u64, total: u64) -> f64 {
     if total == 0 { 0.0 } else { used as f64 / total as f64 }
 }

@@ -108,7 +108,7 @@ impl Proc {
     /// The `/proc` of this machine, with its clock rate and page size.
     pub fn of_this_machine() -> Proc {
         use nix::unistd::{SysconfVar, sysconf};
-        #[allow(clippy::cast_precision_loss)] // Both are small numbers.
+        #[allow(clippy::cast_precision_loss, reason = "both are small numbers")]
         let ask = |what, usual: f64| sysconf(what).ok().flatten().map_or(usual, |v| v as f64);
         Proc {
             root: PathBuf::from("/proc"),
@@ -133,7 +133,7 @@ impl Proc {
     }
 
     /// What the tree below the supervisor `root` has used; `None` if the supervisor is not there any more.
-    #[allow(clippy::cast_precision_loss)] // Ticks and pages stay far below 2^52.
+    #[allow(clippy::cast_precision_loss, reason = "ticks and pages stay far below 2^52")]
     pub fn tree_usage(&self, table: &[Stat], root: i32) -> Option<TreeUsage> {
         let ticks = tree_ticks(table, root)?;
         let below = descendants(table, root);

@@ -197,7 +197,12 @@ fn usage(used: Option<f64>, request: f64) -> String {
     if request > 0.0 { format!("{bar} {:.0}%", share * 100.0) } else { format!("{bar} {used:.2}") }
 }
 
-#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss)]
+#[allow(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "between 0 and the width of a bar"
+)]
 fn filled_cells(share: f64) -> usize {
     (share.clamp(0.0, 1.0) * BAR as f64).round() as usize
 }

@@ -116,7 +116,7 @@ impl Usage {
     }
 }
 
-#[allow(clippy::cast_precision_loss)] // Milliseconds of a window.
+#[allow(clippy::cast_precision_loss, reason = "milliseconds of a window")]
 fn seconds(from: Time, to: Time) -> f64 {
     to.since(from).as_millis() as f64 / 1000.0
 }
@@ -135,7 +135,7 @@ fn memory(track: &Track, _window: Duration) -> Option<Sample> {
     track.readings.iter().rev().find_map(|(at, r)| Some(Sample { value: r.memory_bytes?, at: *at }))
 }
 
-#[allow(clippy::cast_precision_loss)] // A count of readings.
+#[allow(clippy::cast_precision_loss, reason = "a count of readings")]
 fn mean(track: &Track, window: Duration, of: impl Fn(&Reading) -> Option<f64>) -> Option<Sample> {
     let at = track.readings.iter().rev().find_map(|(at, r)| of(r).map(|_| *at))?;
     let begin = at.minus(window);

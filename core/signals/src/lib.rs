@@ -19,6 +19,5 @@ mod tls;
 
 pub use check::{Finding, SelfTest};
 pub use error::{QueryError, SettingsError, SourceError};
-pub use promql::validate_query;
 pub use settings::{Auth, BasicAuth, GpuMetrics, Method, PrometheusSettings, Tls};
 pub use source::{Prometheus, Wants};

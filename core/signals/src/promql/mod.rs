@@ -23,15 +23,6 @@ pub const MAX_QUERY_BYTES: usize = 4096;
 /// Most distinct selectors of one custom query.
 pub const MAX_SELECTORS: usize = 16;
 
-/// Checks a custom query without running it: whether it parses, can be confined to a namespace, and stays within the
-/// limits. For the CLI and the operator to refuse bad queries early.
-///
-/// # Errors
-/// The reason, and the line and column where it can be told.
-pub fn validate_query(query: &str) -> Result<(), QueryError> {
-    Custom::new(query, "namespace").map(|_| ())
-}
-
 /// Whether a text is a label name of classic PromQL, which needs no quotes.
 pub(crate) fn is_label_name(name: &str) -> bool {
     let mut chars = name.chars();

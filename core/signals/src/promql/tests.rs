@@ -299,12 +299,12 @@ proptest! {
 
     #[test]
     fn any_text_is_judged_without_panic(query in "\\PC{0,60}") {
-        let _ = validate_query(&query);
+        let _ = Custom::new(&query, "namespace");
     }
 
     #[test]
     fn near_queries_are_judged_without_panic(query in r#"[a-c(){}\[\]"'`\\=~!<>+*/^@,.:0-9 #-]{0,40}"#) {
-        let _ = validate_query(&query);
+        let _ = Custom::new(&query, "namespace");
     }
 }
 
@@ -313,7 +313,8 @@ proptest! {
 fn the_generator_makes_valid_queries() {
     use proptest::strategy::ValueTree;
     let mut runner = proptest::test_runner::TestRunner::deterministic();
-    let valid =
-        (0..500).filter(|_| validate_query(&queries().new_tree(&mut runner).unwrap().current()).is_ok()).count();
+    let valid = (0..500)
+        .filter(|_| Custom::new(&queries().new_tree(&mut runner).unwrap().current(), "namespace").is_ok())
+        .count();
     assert!(valid > 150, "{valid} of 500");
 }
