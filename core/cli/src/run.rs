@@ -18,7 +18,7 @@ use crate::output::Format;
 /// Arguments of `eto run`.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit status: 0 the job succeeded; 1 it failed; 2 it can't be run; 124 the time limit was reached; \
+    after_help = "Exit status: 0 the job succeeded; 1 it failed; 2 it can't be run; 3 its file can't be read; 124 the time limit was reached; \
                         130 stopped by Ctrl-C or q; 143 by SIGTERM."
 )]
 pub(crate) struct RunArgs {
@@ -64,6 +64,9 @@ impl RunArgs {
 
     fn options(self, output: Option<Format>) -> Result<RunOptions, String> {
         let form = self.form(output)?;
+        if let Some(dir) = self.policies.as_deref().filter(|dir| !dir.is_dir()) {
+            return Err(format!("--policies: {} is not a directory; make it first, it may be empty", dir.display()));
+        }
         let program =
             std::env::current_exe().map_err(|error| format!("the path of this program is not known: {error}"))?;
         Ok(RunOptions {
