@@ -4,8 +4,8 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use eto_api::ElasticJob;
-use eto_cycle::SpecProblems;
 use eto_cycle::spec::job_spec;
+use eto_cycle::{SpecProblem, SpecProblems};
 use eto_engine::job::JobSpec;
 use eto_engine::time::Time;
 use serde::Deserialize;
@@ -69,6 +69,9 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
         LoadError::Invalid { path: path.into(), problems: lines.join("\n") }
     };
     let value: serde_json::Value = serde_yaml::from_value(value).map_err(not_yaml)?;
+    if let Some(problems) = other_version(&value) {
+        return Err(invalid(problems));
+    }
     let unknown = eto_cycle::unknown::fields(&value);
     if !unknown.is_empty() {
         return Err(invalid(unknown));
@@ -84,6 +87,18 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
     let mut spec = job_spec(&object).map_err(invalid)?;
     spec.created = now;
     Ok(Job { object, spec })
+}
+
+/// A job of another API version would be refused by an API server, and its fields may mean something else.
+fn other_version(job: &serde_json::Value) -> Option<SpecProblems> {
+    let crd = eto_api::crd();
+    let served: Vec<String> = crd.spec.versions.iter().map(|v| format!("{}/{}", crd.spec.group, v.name)).collect();
+    let written = job.get("apiVersion").and_then(serde_json::Value::as_str).unwrap_or_default();
+    if served.iter().any(|version| version == written) {
+        return None;
+    }
+    let message = format!("is \"{written}\"; write {}", served.join(" or "));
+    Some(SpecProblems(vec![SpecProblem { path: "apiVersion".to_owned(), message }]))
 }
 
 #[cfg(test)]
@@ -115,6 +130,8 @@ mod tests {
         assert!(error.contains("job.yaml") && error.contains("spec.replicas"), "{error}");
         let error = read(&JOB.replace("maxReplicas", "maxReplica")).unwrap_err().to_string();
         assert!(error.contains("spec.maxReplica") && error.contains("did you mean `maxReplicas`"), "{error}");
+        let error = read(&JOB.replace("v1alpha1", "v1")).unwrap_err().to_string();
+        assert!(error.contains("apiVersion: is \"elastic.ai/v1\"; write elastic.ai/v1alpha1"), "{error}");
         for file in ["/no/such/file", "/dev/zero", "/"] {
             assert!(matches!(job(Path::new(file), Time(0)), Err(LoadError::Unreadable { .. })), "{file}");
         }

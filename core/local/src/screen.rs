@@ -9,7 +9,7 @@ use ratatui::Frame;
 use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
-use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table, Wrap};
+use ratatui::widgets::{Block, Borders, Cell, Paragraph, Row, Table};
 
 use crate::news::{JobNews, News, PolicyNews, rfc3339, short_digest};
 
@@ -17,6 +17,8 @@ use crate::news::{JobNews, News, PolicyNews, rfc3339, short_digest};
 const KEEP: usize = 200;
 /// Width of a utilisation bar.
 const BAR: usize = 10;
+/// Width of the time before a line, where the rest of a long one goes on.
+const INDENT: usize = 9;
 
 /// A worker as it is shown.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -119,8 +121,8 @@ pub fn draw(frame: &mut Frame, screen: &Screen) {
     .areas(frame.area());
     draw_head(frame, head, screen);
     draw_workers(frame, table, screen);
-    draw_lines(frame, decisions, "Decisions", &stamped(&screen.decisions));
-    draw_lines(frame, events, "Events", &stamped(&screen.events));
+    draw_lines(frame, decisions, "Decisions", &folded(&stamped(&screen.decisions), decisions));
+    draw_lines(frame, events, "Events", &folded(&stamped(&screen.events), events));
     draw_lines(frame, output, "Output", &screen.output.iter().cloned().collect::<Vec<_>>());
     frame.render_widget(Paragraph::new("q or Ctrl-C: stop the job and leave").style(dim()), foot);
 }
@@ -218,10 +220,33 @@ fn draw_lines(frame: &mut Frame, area: Rect, title: &str, lines: &[String]) {
     let shown: Vec<Line> =
         lines.iter().skip(lines.len().saturating_sub(room)).map(|l| Line::from(l.as_str())).collect();
     let block = Block::new().borders(Borders::ALL).title(format!(" {title} "));
-    let text = Paragraph::new(shown).block(block);
-    // A single long line is wrapped; several are cut, so that each keeps its row.
-    let text = if room > 1 && lines.len() == 1 { text.wrap(Wrap { trim: false }) } else { text };
-    frame.render_widget(text, area);
+    frame.render_widget(Paragraph::new(shown).block(block), area);
+}
+
+/// Long lines go on in the next row, below their text: what limited a decision stands at the end of it.
+fn folded(lines: &[String], area: Rect) -> Vec<String> {
+    let width = usize::from(area.width.saturating_sub(2)).max(INDENT + 10);
+    lines.iter().flat_map(|line| fold(line, width)).collect()
+}
+
+fn fold(line: &str, width: usize) -> Vec<String> {
+    let mut rows = Vec::new();
+    let mut row = String::new();
+    let mut length = 0;
+    for word in line.split(' ').filter(|word| !word.is_empty()) {
+        let more = word.chars().count();
+        if length > 0 && length + 1 + more > width {
+            rows.push(std::mem::replace(&mut row, " ".repeat(INDENT)));
+            length = INDENT;
+        } else if length > 0 {
+            row.push(' ');
+            length += 1;
+        }
+        row.push_str(word);
+        length += more;
+    }
+    rows.push(row);
+    rows
 }
 
 #[cfg(test)]
@@ -344,6 +369,15 @@ mod tests {
         assert_eq!(usage(Some(0.0), 1.0), "·········· 0%");
         assert_eq!(usage(Some(1.7), 1.0), "██████████ 170%");
         assert_eq!(usage(Some(0.25), 0.0), "███······· 0.25");
+    }
+
+    #[test]
+    fn the_end_of_a_long_decision_can_be_read() {
+        let text = rendered(&full(), 50, 30);
+        assert!(text.contains("[TooManyReplicas:"), "{text}");
+        assert!(text.contains("the maximum is 3]"), "{text}");
+        assert_eq!(fold("00:00:00 aaaa bbbb", 15), ["00:00:00 aaaa", "         bbbb"]);
+        assert_eq!(fold("", 15), [""]);
     }
 
     #[test]
