@@ -15,6 +15,10 @@ for manifest in policies/*/Cargo.toml; do
   names+=("$name") packages+=(-p "policy-$name")
 done
 
+if [ ! -e "$TARGET_DIR/wasm32-unknown-unknown/policy" ]; then
+  echo "policies: the first build takes a few minutes" >&2
+fi
+
 # One set of features per package, whatever the caller asked for: a guest must not depend on who builds it.
 # The flags are those of .cargo/config.toml, with this machine's paths taken out of panic messages.
 SRC=$(pwd)
