@@ -16,6 +16,7 @@ use tokio::sync::watch;
 
 use crate::settings;
 use crate::telemetry::Telemetry;
+use crate::trouble;
 
 /// Whether this replica may act, now.
 #[derive(Clone, Debug)]
@@ -132,7 +133,9 @@ pub async fn elect(
                 }
                 leadership.lose();
             }
-            Ok(Err(error)) => tracing::warn!(%error, "the Lease could not be read or written"),
+            Ok(Err(error)) => {
+                tracing::warn!(error = trouble::of_request(&error), "the Lease could not be read or written");
+            }
             Err(_) => tracing::warn!(?patience, "no answer about the Lease in time"),
         }
         if renewed.is_some_and(|r| r.elapsed() >= deadline) {

@@ -24,5 +24,6 @@ pub mod server;
 pub mod settings;
 pub mod source;
 pub mod telemetry;
+pub mod trouble;
 
 pub use run::{RunError, run};

@@ -1,6 +1,7 @@
 //! The operator's process: settings, log, exit codes.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: environment, files, signals")]
 
+use std::io::Read;
 use std::process::ExitCode;
 
 use eto_operator::settings::{Log, LogFormat, Settings, SettingsError, Source, command, resolve};
@@ -49,11 +50,22 @@ fn main() -> ExitCode {
 fn settings(flags: &clap::ArgMatches) -> Result<Settings, SettingsError> {
     let mut source = Source { file: None, environment: std::env::vars_os().filter_map(text).collect() };
     if let Some(path) = flags.get_one::<String>("config").filter(|p| !p.is_empty()) {
-        let text = std::fs::read_to_string(path)
-            .map_err(|e| SettingsError::Unreadable { path: path.clone(), message: e.to_string() })?;
+        let text = read(path).map_err(|e| SettingsError::Unreadable { path: path.clone(), message: e.to_string() })?;
         source.file = Some((path.clone(), text));
     }
     resolve(&source, flags)
+}
+
+/// Longest settings file, in bytes: what never ends must not take the machine's memory.
+const MAX_SETTINGS: u64 = 1024 * 1024;
+
+fn read(path: &str) -> std::io::Result<String> {
+    let mut text = String::new();
+    std::fs::File::open(path)?.take(MAX_SETTINGS + 1).read_to_string(&mut text)?;
+    if text.len() as u64 > MAX_SETTINGS {
+        return Err(std::io::Error::other(format!("it is longer than {MAX_SETTINGS} bytes")));
+    }
+    Ok(text)
 }
 
 /// Variables that are no text are none of ours.
@@ -62,13 +74,23 @@ fn text((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(Stri
 }
 
 fn logging(log: &Log) -> Result<(), String> {
-    let filter = EnvFilter::try_new(&log.level).map_err(|e| format!("log.level `{}`: {e}", log.level))?;
+    let filter =
+        EnvFilter::try_new(with_quiet_libraries(&log.level)).map_err(|e| format!("log.level `{}`: {e}", log.level))?;
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
     let set = match log.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text => builder.with_ansi(false).try_init(),
     };
     set.map_err(|e| e.to_string())
+}
+
+/// The client library reports each failed request too, without what was asked or what mends it; who needs that asks for
+/// `debug`, or for a filter of his own.
+fn with_quiet_libraries(level: &str) -> String {
+    match level.trim().to_ascii_lowercase().as_str() {
+        "error" | "warn" | "info" => format!("{level},kube_client=off,kube_runtime=off"),
+        _ => level.to_owned(),
+    }
 }
 
 /// SIGTERM or SIGINT: stop in good order. A second one ends the process at once.

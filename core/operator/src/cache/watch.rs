@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
+use std::time::Duration;
 
 use eto_api::{ElasticJob, labels};
 use eto_engine::contract::WorkerPhase;
@@ -10,8 +11,9 @@ use eto_engine::job::JobKey;
 use eto_engine::observe::Pod;
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1 as core;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::DefaultBackoff;
 use kube::runtime::watcher::{self, Event, watcher};
-use kube::runtime::{WatchStreamExt, watcher::DefaultBackoff};
 use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
@@ -24,6 +26,7 @@ use super::version;
 use crate::queue::Queue;
 use crate::settings::Kubernetes;
 use crate::telemetry::Telemetry;
+use crate::trouble;
 
 /// All caches.
 #[derive(Clone, Debug, Default)]
@@ -84,6 +87,27 @@ where
     if namespace.is_empty() { Api::all(client.clone()) } else { Api::namespaced(client.clone(), namespace) }
 }
 
+/// Longest pause before a watch is begun again: an API server that comes back is seen within this.
+const LONGEST_PAUSE: Duration = Duration::from_secs(10);
+
+/// The pauses between tries to begin a watch again, doubling. kube's own back-off starts anew with `Event::Init`, which
+/// comes before each try, so that it never grows while the server refuses the list.
+#[derive(Default)]
+struct Pauses(DefaultBackoff);
+
+impl Pauses {
+    /// The server told something: the next trouble is a new one.
+    fn heard<K>(&mut self, event: &Event<K>) {
+        if !matches!(event, Event::Init) {
+            self.0.reset();
+        }
+    }
+
+    fn next(&mut self) -> Duration {
+        self.0.next().unwrap_or(LONGEST_PAUSE).min(LONGEST_PAUSE)
+    }
+}
+
 /// Follows one kind until `stop`. A watch that breaks is begun again, with back-off; what was known stays meanwhile.
 async fn follow<K>(
     api: Api<K>,
@@ -96,8 +120,9 @@ async fn follow<K>(
 ) where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let changes = watcher(api, config).backoff(DefaultBackoff::default());
+    let changes = watcher(api, config);
     pin_mut!(changes);
+    let mut pauses = Pauses::default();
     loop {
         let change = tokio::select! {
             change = changes.next() => change,
@@ -106,6 +131,7 @@ async fn follow<K>(
         match change {
             Some(Ok(event)) => {
                 let whole = matches!(event, Event::InitDone);
+                pauses.heard(&event);
                 on(event);
                 if whole {
                     synced.send_replace(true);
@@ -114,7 +140,11 @@ async fn follow<K>(
             Some(Err(error)) => {
                 telemetry.watch_broke(what);
                 // A watch that the server has closed or forgotten is the ordinary course; the rest wants a look.
-                tracing::warn!(what, %error, "the watch broke; it is begun again");
+                tracing::warn!(what, error = trouble::of_watch(&error), "the watch broke; it is begun again");
+                tokio::select! {
+                    () = tokio::time::sleep(pauses.next()) => {}
+                    _ = stop.wait_for(|s| *s) => return,
+                }
             }
             None => return,
         }
@@ -208,5 +238,26 @@ fn node_event(nodes: &Nodes, event: Event<core::Node>) {
         Event::InitDone => nodes.list_ends(),
         Event::InitApply(node) | Event::Apply(node) => nodes.seen(&node),
         Event::Delete(node) => nodes.gone(node.metadata.name.as_deref().unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_refuses_is_asked_less_and_less_until_it_answers() {
+        let mut pauses = Pauses::default();
+        let waited: Vec<Duration> = (0..10)
+            .map(|_| {
+                pauses.heard(&Event::<core::Pod>::Init);
+                pauses.next()
+            })
+            .collect();
+        assert!(waited.iter().sum::<Duration>() > Duration::from_secs(40), "{waited:?}");
+        assert!(waited.iter().all(|pause| *pause <= LONGEST_PAUSE), "{waited:?}");
+        pauses.heard(&Event::<core::Pod>::InitDone);
+        assert!(pauses.next() < Duration::from_secs(2), "a new trouble begins with a short pause");
     }
 }
