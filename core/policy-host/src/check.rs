@@ -24,6 +24,11 @@ fn is_code(text: &str) -> bool {
         && text.bytes().all(|b| b.is_ascii_alphanumeric())
 }
 
+/// A guest's character as it may be shown: none that would break a line or drive a terminal.
+pub(crate) fn printable(c: char) -> char {
+    if c.is_control() { ' ' } else { c }
+}
+
 /// A text of the guest, short enough for a message.
 fn quote(text: &str) -> String {
     let short: String = text.chars().take(40).collect();
@@ -46,7 +51,7 @@ pub(crate) fn description(said: &Description) -> Result<(), String> {
     if !is_version(&said.version) {
         return Err(format!("a version {}, but it must be a semantic version like 1.2.0", quote(&said.version)));
     }
-    if !characters(&said.summary, MAX_SUMMARY) || said.summary.contains('\n') {
+    if !characters(&said.summary, MAX_SUMMARY) || said.summary.contains(char::is_control) {
         return Err(format!("a summary that is not one line of at most {MAX_SUMMARY} characters"));
     }
     if said.config_schema.len() > MAX_SCHEMA {

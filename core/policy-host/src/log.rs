@@ -9,6 +9,7 @@ use wasmtime::component::{ComponentType, Lift, Linker, WasmStr};
 use wasmtime::{Result, StoreContextMut};
 
 use crate::call::CallState;
+use crate::check::printable;
 
 /// What one call may write.
 const MAX_LINES: u32 = 64;
@@ -120,8 +121,7 @@ impl Log {
 /// The text without control characters, so that a guest can't forge lines of the log, cut to `max` bytes.
 fn clean(text: &str, max: usize) -> String {
     let mut line = String::with_capacity(text.len().min(max));
-    for c in text.chars() {
-        let c = if c.is_control() { ' ' } else { c };
+    for c in text.chars().map(printable) {
         if line.len() + c.len_utf8() > max {
             break;
         }

@@ -126,7 +126,7 @@ fn refused(function: &str, said: PolicyError) -> CallFailure {
         PolicyError::UnusableInput(text) => (FailureKind::UnusableInput, text),
         PolicyError::Internal(text) => (FailureKind::Internal, text),
     };
-    let text: String = text.chars().take(MAX).map(|c| if c.is_control() { ' ' } else { c }).collect();
+    let text: String = text.chars().take(MAX).map(check::printable).collect();
     CallFailure { kind, message: format!("{function}: {text}") }
 }
 

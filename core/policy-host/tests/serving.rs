@@ -3,7 +3,7 @@
 
 mod common;
 
-use common::{Guest, host, input, placement_input};
+use common::{Guest, Said, host, input, placement_input};
 use eto_engine::contract::KeptState;
 use eto_engine::policy::{FailureKind, PlacementPolicy, ScalingPolicy};
 use eto_policy_host::{HostSettings, Limits, LoadError, ModuleSettings, PolicyHost, PolicyKind};
@@ -158,4 +158,12 @@ fn more_callers_than_slots_wait_and_are_all_answered() {
         }
     });
     assert_eq!(host.pool_use().unwrap(), eto_policy_host::PoolUse::default());
+}
+
+#[test]
+fn what_a_reason_says_can_not_drive_a_terminal() {
+    let mut guest = Guest::good();
+    guest.reasons = vec![Said { message: b"one\n\x1b[2Jtwo".to_vec(), ..Said::default() }];
+    let policy = host().load("good", guest.component(), &settings()).unwrap();
+    assert_eq!(policy.evaluate(&input(1)).unwrap().value.reasons[0].message, "one  [2Jtwo");
 }
