@@ -1,6 +1,6 @@
 //! Plays cAdvisor: a metrics page with a CPU counter (and a working set) for every running pod of an ElasticJob.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -32,6 +32,8 @@ struct State {
     used: HashMap<String, (f64, Instant)>,
     /// Jobs whose pods are left out of the page.
     hidden: Vec<String>,
+    /// Plain values, by metric with its labels.
+    gauges: BTreeMap<String, f64>,
 }
 
 impl Exporter {
@@ -56,6 +58,12 @@ impl Exporter {
     /// From now on each pod of the job uses that many cores.
     pub fn cpu(&self, namespace: &str, job: &str, cores: f64) {
         self.with(|s| s.cores.insert(format!("{namespace}/{job}"), cores));
+    }
+
+    /// A value of the namespace under any name, as an application would export it; `job` becomes its `elastic_job`.
+    pub fn gauge(&self, namespace: &str, job: &str, metric: &str, value: f64) {
+        let series = format!("{metric}{{namespace=\"{namespace}\",elastic_job=\"{job}\"}}");
+        self.with(|s| s.gauges.insert(series, value));
     }
 
     /// Leaves the pods of a job out of the page, or takes them in again.
@@ -128,6 +136,9 @@ fn page(pods: &Store<Pod>, state: &mut State, now: Instant) -> String {
         );
         let _ = writeln!(page, "container_cpu_usage_seconds_total{{cpu=\"total\",{labels}}} {used}");
         let _ = writeln!(memory, "container_memory_working_set_bytes{{{labels}}} 1073741824");
+    }
+    for (series, value) in &state.gauges {
+        let _ = writeln!(memory, "{series} {value}");
     }
     page + &memory
 }

@@ -4,8 +4,11 @@
 
 pub mod cluster;
 pub mod exporter;
+pub mod fault;
+pub mod gate;
 pub mod operator;
 pub mod prometheus;
+pub mod rights;
 pub mod run;
 pub mod wait;
 pub mod world;

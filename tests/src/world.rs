@@ -1,6 +1,6 @@
 //! The world of the cases: one cluster, one exporter, one Prometheus; per case a namespace and its operator.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,8 +18,9 @@ use tokio::sync::Mutex;
 use crate::cluster::Cluster;
 use crate::exporter::Exporter;
 use crate::operator::{Operator, Setup};
+use crate::gate::Gate;
 use crate::prometheus::Prometheus;
-use crate::{Failure, Outcome, wait};
+use crate::{Failure, Outcome, ensure, rights, wait};
 
 /// How long what takes seconds may take on a busy machine.
 pub const SOON: Duration = Duration::from_secs(60);
@@ -34,7 +35,11 @@ pub struct World {
     pub signals: String,
     /// The case's namespace.
     pub namespace: String,
-    directory: Arc<TempDir>,
+    /// Files of the case: logs of its operators.
+    pub directory: PathBuf,
+    /// Speaks for the operator's account, with the rights that `deploy/` gives it.
+    operators_kubeconfig: PathBuf,
+    root: Arc<TempDir>,
 }
 
 impl World {
@@ -46,6 +51,8 @@ impl World {
         let exporter = Arc::new(Exporter::start(client.clone()).await?);
         let prometheus = Prometheus::start(exporter.address).await?;
         let signals = prometheus.url();
+        let root = TempDir::new()?;
+        let operators_kubeconfig = rights::grant(&cluster, root.path())?;
         Ok(World {
             cluster,
             client,
@@ -53,22 +60,28 @@ impl World {
             prometheus: Arc::new(Mutex::new(prometheus)),
             signals,
             namespace: "default".into(),
-            directory: Arc::new(TempDir::new()?),
+            directory: root.path().into(),
+            operators_kubeconfig,
+            root: Arc::new(root),
         })
     }
 
     /// The same world, for one case.
-    #[must_use]
-    pub fn for_case(&self, case: &str) -> World {
-        World {
+    pub fn for_case(&self, case: &str) -> Outcome<World> {
+        let namespace = case.replace([':', '_'], "-").replace("--", "-");
+        let directory = self.root.path().join(&namespace);
+        std::fs::create_dir_all(&directory)?;
+        Ok(World {
             cluster: Arc::clone(&self.cluster),
             client: self.client.clone(),
             exporter: Arc::clone(&self.exporter),
             prometheus: Arc::clone(&self.prometheus),
             signals: self.signals.clone(),
-            namespace: case.replace([':', '_'], "-").replace("--", "-"),
-            directory: Arc::clone(&self.directory),
-        }
+            namespace,
+            directory,
+            operators_kubeconfig: self.operators_kubeconfig.clone(),
+            root: Arc::clone(&self.root),
+        })
     }
 
     /// Makes the case's namespace and starts an operator that serves it alone, with a period of one second.
@@ -86,7 +99,8 @@ impl World {
     pub fn setup(&self, settings: &[(&str, &str)]) -> Setup {
         let mut all: BTreeMap<String, String> = [
             ("ETO_KUBERNETES_NAMESPACE", self.namespace.as_str()),
-            ("ETO_LEADER_NAMESPACE", self.namespace.as_str()),
+            ("ETO_LEADER_NAMESPACE", rights::NAMESPACE),
+            ("ETO_LEADER_NAME", self.namespace.as_str()),
             ("ETO_LEADER_DURATION", "4s"),
             ("ETO_LEADER_RENEW_DEADLINE", "3s"),
             ("ETO_LEADER_RETRY_PERIOD", "1s"),
@@ -95,14 +109,24 @@ impl World {
         ]
         .map(|(k, v)| (k.to_owned(), v.to_owned()))
         .into();
+        // Compiled once for all operators of the run.
+        all.insert("ETO_POLICIES_CACHE_DIR".into(), self.root.path().join("compiled").display().to_string());
         all.extend(settings.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())));
         Setup {
-            kubeconfig: self.cluster.kubeconfig.clone(),
+            kubeconfig: self.operators_kubeconfig.clone(),
             prometheus: self.signals.clone(),
             policies: policies(),
-            directory: self.directory.path().into(),
+            directory: self.directory.clone(),
             settings: all,
         }
+    }
+
+    /// A gate for this case's operators, and how one is started behind it.
+    pub async fn gate(&self, settings: &[(&str, &str)]) -> Outcome<(Gate, Setup)> {
+        self.make_namespace(&self.namespace).await?;
+        let gate = Gate::open(crate::cluster::client_of(&self.operators_kubeconfig).await?, &self.directory).await?;
+        let setup = Setup { kubeconfig: gate.kubeconfig.clone(), ..self.setup(settings) };
+        Ok((gate, setup))
     }
 
     pub async fn make_namespace(&self, name: &str) -> Outcome {
@@ -179,6 +203,47 @@ impl World {
         .await
     }
 
+    /// Waits until the job has exactly that many pods, as [`World::workers`], and checks that they fit together: every
+    /// index once, ranks from 0, one world size, one master's address.
+    pub async fn exactly(&self, job: &str, count: usize) -> Outcome<Vec<Pod>> {
+        let pods = self.workers(job, count).await?;
+        let of = |name: &str| -> BTreeSet<String> { pods.iter().map(|p| variable(p, name).unwrap_or_default()).collect() };
+        let indexes: BTreeSet<_> = pods.iter().map(|p| p.labels().get(labels::INDEX).cloned()).collect();
+        ensure!(indexes.len() == count, "{count} pods have the indexes {indexes:?}");
+        let ranks: BTreeSet<String> = (0..count).map(|n| n.to_string()).collect();
+        ensure!(of("RANK") == ranks, "the ranks are {:?}", of("RANK"));
+        ensure!(of("WORLD_SIZE") == BTreeSet::from([count.to_string()]), "WORLD_SIZE is {:?}", of("WORLD_SIZE"));
+        let masters = of("MASTER_ADDR");
+        ensure!(masters.len() == 1 && !masters.contains(""), "MASTER_ADDR is {masters:?}");
+        Ok(pods)
+    }
+
+    /// Merges a change into the job.
+    pub async fn patch(&self, job: &str, change: Value) -> Outcome<ElasticJob> {
+        Ok(self.jobs().patch(job, &PatchParams::default(), &Patch::Merge(change)).await?)
+    }
+
+    /// Waits for a condition of the job with this status and reason; gives its message.
+    pub async fn says(&self, job: &str, kind: &str, status: &str, reason: &str) -> Outcome<String> {
+        self.job_within(SOON * 2, job, |j| {
+            let conditions = j.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            match conditions.iter().find(|c| c.kind == kind) {
+                Some(c) if c.status == status && c.reason == reason => Ok(c.message.clone()),
+                other => Err(format!("expected {kind}={status} {reason}, it is {other:?}")),
+            }
+        })
+        .await
+    }
+
+    /// Waits until the job aims at this size.
+    pub async fn target(&self, job: &str, wanted: i64) -> Outcome {
+        self.job_within(SOON * 3, job, |j| match j.status.as_ref().map(|s| s.target_replicas) {
+            Some(target) if target == wanted => Ok(()),
+            other => Err(format!("the target is {other:?}, not {wanted}")),
+        })
+        .await
+    }
+
     /// What to look at when a case has failed.
     pub fn evidence(&self) -> String {
         let mut text = String::new();
@@ -188,7 +253,8 @@ impl World {
             let lines: Vec<&str> = said.lines().take(150).collect();
             let _ = writeln!(text, "  -- {what}\n  {}", lines.join("\n  "));
         }
-        let logs = std::fs::read_dir(self.directory.path()).into_iter().flatten().flatten();
+        let logs = std::fs::read_dir(&self.directory).into_iter().flatten().flatten();
+        let logs = logs.filter(|e| e.file_name().to_string_lossy().starts_with("operator-"));
         let newest = logs.max_by_key(|e| e.metadata().and_then(|m| m.modified()).ok());
         if let Some(newest) = newest {
             let log = std::fs::read_to_string(newest.path()).unwrap_or_default();

@@ -7,11 +7,11 @@ use std::sync::Arc;
 
 use eto_e2e::operator::Operator;
 use eto_e2e::prometheus::get;
+use eto_e2e::rights::with_token;
 use eto_e2e::world::{World, ready};
 use eto_e2e::{Failure, Outcome, ensure, wait};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
-use serde_json::{Value, json};
 
 const NAMESPACE: &str = "elastic-system";
 const NAME: &str = "elastic-training-operator";
@@ -79,12 +79,11 @@ pub(crate) async fn the_chart_installs(world: Arc<World>) -> Outcome {
 pub(crate) async fn the_rights_suffice(world: Arc<World>) -> Outcome {
     kubectl(&world, "apply", "operator.yaml")?;
     let token = world.cluster.kubectl(&["create", "token", NAME, "-n", NAMESPACE, "--duration=1h"])?;
-    let directory = tempfile::TempDir::new()?;
-    let kubeconfig = directory.path().join("kubeconfig");
-    std::fs::write(&kubeconfig, with_token(&std::fs::read_to_string(&world.cluster.kubeconfig)?, token.trim())?)?;
+    let kubeconfig = world.directory.join("kubeconfig");
+    std::fs::write(&kubeconfig, with_token(&world.cluster.kubeconfig, token.trim())?)?;
 
     world.make_namespace(&world.namespace).await?;
-    let mut setup = world.setup(&[("ETO_LEADER_NAMESPACE", NAMESPACE), ("ETO_KUBERNETES_NAMESPACE", "")]);
+    let mut setup = world.setup(&[("ETO_LEADER_NAMESPACE", NAMESPACE), ("ETO_LEADER_NAME", NAME), ("ETO_KUBERNETES_NAMESPACE", "")]);
     setup.kubeconfig = kubeconfig;
     let operator = Operator::start(&setup).await?;
     world.apply(FIRST).await?;
@@ -101,14 +100,4 @@ pub(crate) async fn the_rights_suffice(world: Arc<World>) -> Outcome {
     drop(operator);
     kubectl(&world, "delete --wait --timeout=60s", "operator.yaml")?;
     Ok(())
-}
-
-/// The kubeconfig with its users replaced by a bearer of the token.
-fn with_token(kubeconfig: &str, token: &str) -> Outcome<String> {
-    let mut config: Value = serde_yaml::from_str(kubeconfig)?;
-    let users = config.get_mut("users").and_then(Value::as_array_mut).ok_or("the kubeconfig has no users")?;
-    for user in users {
-        user["user"] = json!({"token": token});
-    }
-    Ok(serde_yaml::to_string(&config)?)
 }

@@ -53,21 +53,6 @@ pub(crate) async fn killed_in_the_middle_of_a_resize(world: Arc<World>) -> Outco
     Ok(())
 }
 
-/// The leader is told to stop: it ends well, and the other replica goes on at once.
-pub(crate) async fn another_replica_takes_over(world: Arc<World>) -> Outcome {
-    let mut first = world.operator().await?;
-    world.apply(JOB).await?;
-    world.workers("job", 2).await?;
-    let second = Operator::start(&world.setup(&[])).await?;
-    ensure!(second.metric("eto_leader").await? < 0.5, "two replicas lead");
-    let status = first.stop().await?;
-    ensure!(status.success(), "the operator ended with {status}");
-    patch(&world, json!({"spec": {"replicas": 4}})).await?;
-    world.workers("job", 4).await?;
-    ensure!(second.metric("eto_leader").await? > 0.5, "the second replica does not lead");
-    Ok(())
-}
-
 /// A job that stays as it is costs no request, however often it is evaluated.
 pub(crate) async fn nothing_is_asked_at_steady_state(world: Arc<World>) -> Outcome {
     let operator = world.operator().await?;

@@ -1,0 +1,255 @@
+//! A gate between an operator and the API server, so that a case can stop the operator's requests at a chosen one.
+//!
+//! The operator speaks plain HTTP to the gate, and the gate speaks to the real API server as the operator's account. What
+//! passes is untouched; what is answered is answered by the API server itself.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use axum::body::Body;
+use axum::http::{Method, Request, Response, StatusCode};
+use axum::response::IntoResponse;
+use futures::{StreamExt, stream};
+use kube::Client;
+use serde_json::json;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::watch;
+use tokio::task::JoinHandle;
+
+use crate::{Failure, Outcome};
+
+/// The gate; closed for good when dropped.
+pub struct Gate {
+    /// For an operator that is to pass through it.
+    pub kubeconfig: PathBuf,
+    address: SocketAddr,
+    inner: Arc<Inner>,
+    server: Mutex<Option<JoinHandle<()>>>,
+}
+
+struct Inner {
+    upstream: Client,
+    state: Mutex<State>,
+    /// Writes held back so far.
+    held: watch::Sender<u64>,
+    /// Grows when all that is in flight is to be cut.
+    cut: watch::Sender<u64>,
+}
+
+#[derive(Default)]
+struct State {
+    /// Writes that may still pass; `None` = all.
+    left: Option<u64>,
+    /// Writes of a status before which the job is to be changed by another hand.
+    conflicts: u64,
+    /// What passed, as `METHOD resource`.
+    passed: Vec<String>,
+    closed: bool,
+}
+
+impl Gate {
+    /// Opens a gate to the API server of `upstream`; its kubeconfig goes into `directory`.
+    pub async fn open(upstream: Client, directory: &Path) -> Outcome<Gate> {
+        let listener = TcpListener::bind("127.0.0.1:0").await?;
+        let address = listener.local_addr()?;
+        let kubeconfig = directory.join(format!("gate-{}", address.port()));
+        let config = json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "gate",
+            "contexts": [{"name": "gate", "context": {"cluster": "gate", "user": "gate"}}],
+            "clusters": [{"name": "gate", "cluster": {"server": format!("http://{address}")}}],
+            "users": [{"name": "gate", "user": {}}],
+        });
+        std::fs::write(&kubeconfig, serde_json::to_string(&config)?)?;
+        let inner = Arc::new(Inner { upstream, state: Mutex::default(), held: watch::Sender::new(0), cut: watch::Sender::new(0) });
+        let server = Mutex::new(Some(serve(listener, &inner)));
+        Ok(Gate { kubeconfig, address, inner, server })
+    }
+
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        self.inner.with(f)
+    }
+
+    /// Lets `n` more writes pass (Leases and events do not count, and always pass) and holds the following ones back.
+    pub fn hold_after(&self, n: u64) {
+        self.inner.held.send_replace(0);
+        self.with(|s| {
+            s.left = Some(n);
+            s.passed.clear();
+        });
+    }
+
+    /// Waits until a write is held back.
+    pub async fn held(&self) {
+        let mut held = self.inner.held.subscribe();
+        // The sender lives as long as the gate.
+        let _ = held.wait_for(|n| *n > 0).await;
+    }
+
+    /// What has passed since [`Gate::hold_after`].
+    pub fn passed(&self) -> Vec<String> {
+        self.with(|s| s.passed.clone())
+    }
+
+    /// Lets everything pass again. What was held back is lost: it never reaches the API server.
+    pub fn release(&self) {
+        self.with(|s| s.left = None);
+        self.cut_all();
+    }
+
+    /// Breaks all requests and watches in flight; new ones pass.
+    pub fn cut_all(&self) {
+        self.inner.cut.send_modify(|n| *n += 1);
+    }
+
+    /// Before each of the next `n` writes of a status the job is changed by another hand: the API server refuses them.
+    pub fn make_conflicts(&self, n: u64) {
+        self.with(|s| s.conflicts = n);
+    }
+
+    /// How many of these conflicts are still to come.
+    pub fn conflicts_left(&self) -> u64 {
+        self.with(|s| s.conflicts)
+    }
+
+    /// From now on nobody answers at the address: connections are refused, open ones break.
+    pub fn close(&self) {
+        self.with(|s| s.closed = true);
+        if let Some(server) = self.server.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            server.abort();
+        }
+        self.cut_all();
+    }
+
+    /// Answers again, at the same address.
+    pub async fn reopen(&self) -> Outcome {
+        // The aborted server lets go of the port when it is next polled.
+        let binding = async {
+            loop {
+                match TcpListener::bind(self.address).await {
+                    Ok(listener) => return listener,
+                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
+                }
+            }
+        };
+        let listener = tokio::time::timeout(Duration::from_secs(10), binding)
+            .await
+            .map_err(|_| Failure(format!("{} can't be bound again", self.address)))?;
+        self.with(|s| s.closed = false);
+        *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(serve(listener, &self.inner));
+        Ok(())
+    }
+
+    /// Fails unless connections to the gate are refused.
+    pub async fn is_closed(&self) -> Outcome {
+        match TcpStream::connect(self.address).await {
+            Ok(_) => Err(Failure("the gate still answers".into())),
+            Err(_) => Ok(()),
+        }
+    }
+}
+
+impl Drop for Gate {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+fn serve(listener: TcpListener, inner: &Arc<Inner>) -> JoinHandle<()> {
+    let inner = Arc::clone(inner);
+    let router = axum::Router::new().fallback(move |request: Request<Body>| {
+        let inner = Arc::clone(&inner);
+        async move { inner.pass(request).await }
+    });
+    tokio::spawn(async move {
+        let _ = axum::serve(listener, router).await;
+    })
+}
+
+impl Inner {
+    fn with<T>(&self, f: impl FnOnce(&mut State) -> T) -> T {
+        f(&mut self.state.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    async fn pass(&self, request: Request<Body>) -> Response<Body> {
+        let mut cut = self.cut.subscribe();
+        if self.with(|s| s.closed) {
+            return broken();
+        }
+        if let Some(what) = counted(request.method(), request.uri().path()) {
+            let passes = self.with(|s| match &mut s.left {
+                Some(0) => false,
+                left => {
+                    if let Some(n) = left {
+                        *n -= 1;
+                    }
+                    s.passed.push(what);
+                    true
+                }
+            });
+            if !passes {
+                self.held.send_modify(|n| *n += 1);
+                let _ = cut.changed().await;
+                return broken();
+            }
+        }
+        tokio::select! {
+            answer = self.forward(request, cut.clone()) => answer.unwrap_or_else(|Failure(why)| (StatusCode::BAD_GATEWAY, why).into_response()),
+            _ = cut.changed() => broken(),
+        }
+    }
+
+    async fn forward(&self, request: Request<Body>, mut cut: watch::Receiver<u64>) -> Outcome<Response<Body>> {
+        let (mut head, body) = request.into_parts();
+        if head.method == Method::PATCH && head.uri.path().ends_with("/status") && self.with(|s| {
+            let due = s.conflicts > 0;
+            s.conflicts = s.conflicts.saturating_sub(1);
+            due
+        }) {
+            self.disturb(head.uri.path()).await?;
+        }
+        let body = axum::body::to_bytes(body, 16 << 20).await?;
+        // The client sets them for the connection it has.
+        head.headers.remove("host");
+        head.headers.remove("connection");
+        let answer = self.upstream.send(Request::from_parts(head, kube::client::Body::from(body.to_vec()))).await?;
+        let (head, body) = answer.into_parts();
+        let parts = Body::new(body).into_data_stream();
+        let broken = async move {
+            let _ = cut.changed().await;
+            Err(axum::Error::new("the gate was cut"))
+        };
+        // Whichever comes first ends the body: its own end, or the cut as an error.
+        let body = stream::select(parts.map(Some).chain(stream::iter([None])), stream::once(broken).map(Some))
+            .take_while(|part| std::future::ready(part.is_some()))
+            .filter_map(std::future::ready);
+        Ok(Response::from_parts(head, Body::from_stream(body)))
+    }
+
+    /// Another hand changes the job of this status URL.
+    async fn disturb(&self, status: &str) -> Outcome {
+        let url = status.trim_end_matches("/status");
+        let body = json!({"metadata": {"annotations": {"e2e/touched": format!("{:?}", std::time::Instant::now())}}});
+        let request = Request::patch(url)
+            .header("content-type", "application/merge-patch+json")
+            .body(kube::client::Body::from(serde_json::to_vec(&body)?))?;
+        let answer = self.upstream.send(request).await?;
+        if answer.status().is_success() { Ok(()) } else { Err(Failure(format!("{url}: {}", answer.status()))) }
+    }
+}
+
+/// A write that is counted: `PATCH pods`.
+fn counted(method: &Method, path: &str) -> Option<String> {
+    if method == Method::GET || path.contains("/leases") || path.contains("/events") {
+        return None;
+    }
+    let kind = ["elasticjobs", "pods", "services"].into_iter().find(|k| path.contains(&format!("/{k}")))?;
+    Some(format!("{method} {kind}{}", if path.ends_with("/status") { "/status" } else { "" }))
+}
+
+/// An answer that breaks off, as when the server dies.
+fn broken() -> Response<Body> {
+    let body = Body::from_stream(stream::iter([Err::<Vec<u8>, _>(std::io::Error::other("the gate is closed"))]));
+    (StatusCode::SERVICE_UNAVAILABLE, body).into_response()
+}
