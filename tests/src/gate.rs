@@ -31,6 +31,8 @@ pub struct Gate {
 
 struct Inner {
     upstream: Client,
+    /// Somebody who may change jobs; the operator may not.
+    other: Client,
     state: Mutex<State>,
     /// Writes held back so far.
     held: watch::Sender<u64>,
@@ -50,8 +52,8 @@ struct State {
 }
 
 impl Gate {
-    /// Opens a gate to the API server of `upstream`; its kubeconfig goes into `directory`.
-    pub async fn open(upstream: Client, directory: &Path) -> Outcome<Gate> {
+    /// Opens a gate to the API server of `upstream`; its kubeconfig goes into `directory`. `other` is the other hand.
+    pub async fn open(upstream: Client, other: Client, directory: &Path) -> Outcome<Gate> {
         let listener = TcpListener::bind("127.0.0.1:0").await?;
         let address = listener.local_addr()?;
         let kubeconfig = directory.join(format!("gate-{}", address.port()));
@@ -62,7 +64,8 @@ impl Gate {
             "users": [{"name": "gate", "user": {}}],
         });
         std::fs::write(&kubeconfig, serde_json::to_string(&config)?)?;
-        let inner = Arc::new(Inner { upstream, state: Mutex::default(), held: watch::Sender::new(0), cut: watch::Sender::new(0) });
+        let (held, cut) = (watch::Sender::new(0), watch::Sender::new(0));
+        let inner = Arc::new(Inner { upstream, other, state: Mutex::default(), held, cut });
         let server = Mutex::new(Some(serve(listener, &inner)));
         Ok(Gate { kubeconfig, address, inner, server })
     }
@@ -234,7 +237,7 @@ impl Inner {
         let request = Request::patch(url)
             .header("content-type", "application/merge-patch+json")
             .body(kube::client::Body::from(serde_json::to_vec(&body)?))?;
-        let answer = self.upstream.send(request).await?;
+        let answer = self.other.send(request).await?;
         if answer.status().is_success() { Ok(()) } else { Err(Failure(format!("{url}: {}", answer.status()))) }
     }
 }

@@ -124,7 +124,7 @@ impl World {
     /// A gate for this case's operators, and how one is started behind it.
     pub async fn gate(&self, settings: &[(&str, &str)]) -> Outcome<(Gate, Setup)> {
         self.make_namespace(&self.namespace).await?;
-        let gate = Gate::open(crate::cluster::client_of(&self.operators_kubeconfig).await?, &self.directory).await?;
+        let gate = Gate::open(crate::cluster::client_of(&self.operators_kubeconfig).await?, self.client.clone(), &self.directory).await?;
         let setup = Setup { kubeconfig: gate.kubeconfig.clone(), ..self.setup(settings) };
         Ok((gate, setup))
     }
@@ -191,9 +191,10 @@ impl World {
         let selector = format!("{}={job}", labels::ELASTIC_JOB);
         wait::until(&self.pods(), &selector, SOON, |all| {
             let said: Vec<String> = all.iter().map(describe).collect();
-            let rounds: std::collections::BTreeSet<_> =
-                all.iter().map(|p| p.labels().get(labels::ROUND).cloned()).collect();
-            let settled = all.iter().all(|p| ready(p) && p.metadata.deletion_timestamp.is_none());
+            let rounds: std::collections::BTreeSet<_> = all.iter().map(|p| p.labels().get(labels::ROUND).cloned()).collect();
+            // Some of a larger round that is being taken down are not the round that is waited for.
+            let whole = |p: &Pod| p.labels().get(labels::ROUND_SIZE).is_some_and(|n| *n == count.to_string());
+            let settled = all.iter().all(|p| ready(p) && whole(p) && p.metadata.deletion_timestamp.is_none());
             if all.len() == count && rounds.len() <= 1 && settled {
                 Ok(all.to_vec())
             } else {

@@ -5,12 +5,15 @@
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: tests start processes and use files")]
 
 mod crash;
+mod ends;
 mod guide;
 mod install;
 mod outage;
 mod policies;
+mod refusals;
 mod resilience;
 mod scaling;
+mod starting;
 
 use std::process::ExitCode;
 
@@ -38,6 +41,15 @@ fn main() -> ExitCode {
         outage::conflicts_are_overcome,
         outage::broken_watches_miss_nothing,
         outage::the_api_server_is_away,
+        ends::failures_beyond_the_limit_end_the_job,
+        ends::the_masters_success_is_the_jobs,
+        ends::a_deleted_pod_makes_a_new_round,
+        ends::a_new_template_is_a_new_round,
+        starting::a_growth_without_room_is_taken_back,
+        starting::a_gang_that_can_not_start_is_released,
+        starting::refused_pods_are_told_and_tried_again,
+        refusals::contradictions_are_refused_with_their_reason,
+        refusals::changes_are_held_to_the_rules,
     ];
     // These watch all namespaces or change what all share.
     all.extend(alone(cases![
