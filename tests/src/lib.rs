@@ -6,6 +6,7 @@ pub mod cluster;
 pub mod exporter;
 pub mod fault;
 pub mod gate;
+pub mod metrics_api;
 pub mod operator;
 pub mod prometheus;
 pub mod rights;

@@ -132,7 +132,7 @@ impl Drop for Operator {
 }
 
 /// `ETO_E2E_OPERATOR`, or the binary that Cargo put beside the tests.
-fn binary() -> Outcome<PathBuf> {
+pub fn binary() -> Outcome<PathBuf> {
     if let Ok(path) = std::env::var("ETO_E2E_OPERATOR") {
         return Ok(path.into());
     }

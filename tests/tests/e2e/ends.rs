@@ -30,8 +30,8 @@ pub(crate) async fn failures_beyond_the_limit_end_the_job(world: Arc<World>) -> 
     world.apply(JOB).await?;
     let first = world.exactly("job", 3).await?;
     finish(&world, &first, "1", "Failed", 1).await?;
+    replaced(&world, &first).await?;
     let second = world.exactly("job", 3).await?;
-    ensure!(uids(&first).is_disjoint(&uids(&second)), "a peer of the failed worker went on in the next round");
     world.job("job", |j| is("failures", j.status.as_ref().map(|s| s.failures), 1)).await?;
     finish(&world, &second, "2", "Failed", 1).await?;
     let message = world.says("job", "Failed", "True", "BackoffLimitExceeded").await?;
@@ -68,10 +68,7 @@ pub(crate) async fn a_deleted_pod_makes_a_new_round(world: Arc<World>) -> Outcom
     let before = world.exactly("job", 3).await?;
     running(&world).await?;
     world.pods().delete(&of(&before, "1")?.name_any(), &Default::default()).await?;
-    wait::until(&world.pods(), "", SOON, |pods| {
-        if pods.len() == 3 && uids(pods).is_disjoint(&uids(&before)) { Ok(()) } else { Err(format!("{:?}", names(pods))) }
-    })
-    .await?;
+    replaced(&world, &before).await?;
     world.exactly("job", 3).await?;
     running(&world).await?;
     let status = world.jobs().get("job").await?.status.ok_or("no status")?;
@@ -94,6 +91,15 @@ pub(crate) async fn a_new_template_is_a_new_round(world: Arc<World>) -> Outcome 
     let hash = |pods: &[Pod]| pods.iter().map(|p| p.labels().get(labels::TEMPLATE_HASH).cloned()).collect::<BTreeSet<_>>();
     ensure!(hash(&after).len() == 1 && hash(&after) != hash(&before), "the hashes are {:?}", hash(&after));
     Ok(())
+}
+
+/// All pods are others than before: no peer of a lost worker goes on in the next round.
+async fn replaced(world: &World, before: &[Pod]) -> Outcome {
+    wait::until(&world.pods(), "", SOON, |pods| {
+        let all = pods.len() == before.len() && uids(pods).is_disjoint(&uids(before));
+        if all { Ok(()) } else { Err(format!("the pods are {:?}", names(pods))) }
+    })
+    .await
 }
 
 async fn running(world: &World) -> Outcome {

@@ -4,9 +4,11 @@
 //! its own operator.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: tests start processes and use files")]
 
+mod bad_input;
 mod crash;
 mod ends;
 mod guide;
+mod hpa;
 mod install;
 mod outage;
 mod policies;
@@ -14,6 +16,7 @@ mod refusals;
 mod resilience;
 mod scaling;
 mod starting;
+mod swap;
 
 use std::process::ExitCode;
 
@@ -26,11 +29,18 @@ fn main() -> ExitCode {
     let mut all = cases![
         crash::killed_before_every_write_of_a_resize,
         scaling::grows_and_shrinks_on_prometheus_values,
+        bad_input::a_broken_prometheus_shrinks_nothing,
+        scaling::a_module_grows_and_shrinks,
+        scaling::recommend_shows_and_off_asks_nobody,
+        swap::swapped_under_load_without_a_missed_evaluation,
+        hpa::a_real_hpa_sizes_a_job,
+        ends::the_masters_success_is_the_jobs,
+        guide::patch_scale_get_and_delete,
         guide::structure_waits_for_its_template,
         guide::first_job_runs_with_master_and_workers,
-        guide::patch_scale_get_and_delete,
         policies::a_new_version_decides_without_a_restart,
         policies::spread_puts_workers_apart,
+        policies::topology_keeps_workers_in_one_zone,
         resilience::killed_in_the_middle_of_a_resize,
         resilience::nothing_is_asked_at_steady_state,
         resilience::suspended_and_resumed,
@@ -42,12 +52,15 @@ fn main() -> ExitCode {
         outage::broken_watches_miss_nothing,
         outage::the_api_server_is_away,
         ends::failures_beyond_the_limit_end_the_job,
-        ends::the_masters_success_is_the_jobs,
         ends::a_deleted_pod_makes_a_new_round,
         ends::a_new_template_is_a_new_round,
         starting::a_growth_without_room_is_taken_back,
         starting::a_gang_that_can_not_start_is_released,
         starting::refused_pods_are_told_and_tried_again,
+        bad_input::wrong_settings_end_the_operator,
+        bad_input::wrong_policies_of_a_job_are_told,
+        bad_input::an_unreadable_template_stops_no_pod,
+        bad_input::a_wrong_policy_file_holds_its_jobs,
         refusals::contradictions_are_refused_with_their_reason,
         refusals::changes_are_held_to_the_rules,
     ];

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use eto_api::labels;
 use eto_e2e::world::World;
 use eto_e2e::{Outcome, ensure};
-use kube::ResourceExt;
+use k8s_openapi::api::core::v1::{Node, PreferredSchedulingTerm};
+use kube::{Api, ResourceExt};
 use tempfile::TempDir;
 
 const SCALED: &str = r"
@@ -54,6 +55,54 @@ pub(crate) async fn a_new_version_decides_without_a_restart(world: Arc<World>) -
     ensure!(digest(&world, &first).await? == second, "the broken file put another version in place");
     let failed = operator.metric("eto_evaluations_total{outcome=\"failed\"}").await?;
     ensure!(failed == 0.0, "{failed} evaluations failed");
+    Ok(())
+}
+
+/// One zone has room for all, and the user has a say of his own: required terms stay as they were, the policy's node
+/// is one more preference.
+const TOGETHER: &str = r"
+apiVersion: elastic.ai/v1alpha1
+kind: ElasticJob
+metadata: {name: together}
+spec:
+  replicas: 4
+  placementPolicy: {module: topology, config: {within: zone}}
+  affinity:
+    nodeAffinity:
+      requiredDuringSchedulingIgnoredDuringExecution:
+        nodeSelectorTerms:
+        - matchExpressions: [{key: type, operator: In, values: [kwok]}]
+        - matchExpressions: [{key: pool, operator: Exists}]
+      preferredDuringSchedulingIgnoredDuringExecution:
+      - {weight: 1, preference: {matchExpressions: [{key: kubernetes.io/os, operator: In, values: [linux]}]}}
+  template: {spec: {containers: [{name: train, image: 'example.com/train:1', resources: {requests: {cpu: 4}}}]}}
+";
+
+/// Workers are kept in one zone by a preference beside the user's own affinity, which stays as it is.
+pub(crate) async fn topology_keeps_workers_in_one_zone(world: Arc<World>) -> Outcome {
+    let _operator = world.operator().await?;
+    world.apply(TOGETHER).await?;
+    let pods = world.exactly("together", 4).await?;
+    let nodes: Api<Node> = Api::all(world.client.clone());
+    let mut zones = BTreeSet::new();
+    for pod in &pods {
+        let spec = pod.spec.clone().unwrap_or_default();
+        let node = nodes.get(&spec.node_name.unwrap_or_default()).await?;
+        zones.insert(node.labels().get("topology.kubernetes.io/zone").cloned());
+        let affinity = spec.affinity.and_then(|a| a.node_affinity).unwrap_or_default();
+        let required = affinity.required_during_scheduling_ignored_during_execution.unwrap_or_default();
+        let asked = required.node_selector_terms.iter().all(|t| t.match_fields.is_none()) && required.node_selector_terms.len() == 2;
+        ensure!(asked, "the user's terms became {required:?}");
+        let preferred = affinity.preferred_during_scheduling_ignored_during_execution.unwrap_or_default();
+        ensure!(preferred.iter().any(|p| p.weight == 1), "the user's preference is gone: {preferred:?}");
+        let placed = pod.annotations().get(labels::PLACED_ON).cloned().unwrap_or_default();
+        let names = |p: &PreferredSchedulingTerm| {
+            let fields = p.preference.match_fields.clone().unwrap_or_default();
+            fields.iter().any(|f| f.key == "metadata.name" && f.values == Some(vec![placed.clone()]))
+        };
+        ensure!(preferred.iter().any(names), "{placed} is not among the preferences {preferred:?}");
+    }
+    ensure!(zones.len() == 1, "the workers run in the zones {zones:?}");
     Ok(())
 }
 

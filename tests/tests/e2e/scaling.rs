@@ -58,3 +58,66 @@ async fn target(world: &World, wanted: impl Fn(i64) -> bool) -> Outcome {
         })
         .await
 }
+
+/// Sized by a module and its own query; no window of a rate has to pass for it.
+const TRACKED: &str = r"
+apiVersion: elastic.ai/v1alpha1
+kind: ElasticJob
+metadata: {name: busy}
+spec:
+  replicas: 2
+  minReplicas: 1
+  maxReplicas: 6
+  scalingPolicy:
+    module: target-tracking
+    mode: Auto
+    config: {signal: backlog, query: sum(e2e_backlog), target: 10, windowSeconds: 15}
+    behavior:
+      scaleUp: {stabilizationWindowSeconds: 0, policies: [{type: Pods, value: 10, periodSeconds: 1}]}
+      scaleDown: {stabilizationWindowSeconds: 0, policies: [{type: Pods, value: 10, periodSeconds: 1}]}
+  template: {spec: {containers: [{name: train, image: 'example.com/train:1'}]}}
+";
+
+/// A module with its config and query: up, and down again, never below the minimum.
+pub(crate) async fn a_module_grows_and_shrinks(world: Arc<World>) -> Outcome {
+    let _operator = world.operator().await?;
+    world.exporter.gauge(&world.namespace, "busy", "e2e_backlog", 20.0);
+    world.apply(TRACKED).await?;
+    world.exactly("busy", 2).await?;
+    world.exporter.gauge(&world.namespace, "busy", "e2e_backlog", 50.0);
+    world.target("busy", 5).await?;
+    world.exactly("busy", 5).await?;
+    world.exporter.gauge(&world.namespace, "busy", "e2e_backlog", 0.0);
+    world.target("busy", 1).await?;
+    world.exactly("busy", 1).await?;
+    let status = world.jobs().get("busy").await?.status.ok_or("no status")?;
+    let policy = status.last_decision.and_then(|d| d.policy).ok_or("nobody decided")?;
+    ensure!(policy.name == "target-tracking" && policy.digest.starts_with("sha256:"), "{policy:?} decided");
+    Ok(())
+}
+
+/// Recommend shows what would be done and does not do it; Off asks nobody and leaves the size to the user.
+pub(crate) async fn recommend_shows_and_off_asks_nobody(world: Arc<World>) -> Outcome {
+    let _operator = world.operator().await?;
+    world.exporter.gauge(&world.namespace, "busy", "e2e_backlog", 50.0);
+    world.apply(&TRACKED.replace("mode: Auto", "mode: Recommend")).await?;
+    world.exactly("busy", 2).await?;
+    world
+        .job("busy", |j| {
+            let status = j.status.as_ref().ok_or("no status")?;
+            let decision = status.last_decision.as_ref().ok_or("no decision")?;
+            let shown = !decision.apply && decision.target == 5 && decision.limits.iter().any(|l| l.by == "RecommendOnly");
+            if shown { Ok(()) } else { Err(format!("the decision is {decision:?}")) }
+        })
+        .await?;
+    let status = world.jobs().get("busy").await?.status.ok_or("no status")?;
+    ensure!(status.target_replicas == 2, "a recommendation moved the target to {}", status.target_replicas);
+    world.apply(&TRACKED.replace("mode: Auto", "mode: 'Off'")).await?;
+    world.says("busy", "ScalingActive", "False", "ScalingDisabled").await?;
+    world.patch("busy", serde_json::json!({"spec": {"replicas": 3}})).await?;
+    world.exactly("busy", 3).await?;
+    // In mode Auto the same numbers move it: they were there all the time.
+    world.apply(&TRACKED.replace("replicas: 2", "replicas: 3")).await?;
+    world.target("busy", 5).await?;
+    world.exactly("busy", 5).await.map(drop)
+}
