@@ -57,8 +57,11 @@ impl Cluster {
         let recorded = std::fs::read_to_string(&record)?;
         let pid = recorded.split_whitespace().next().ok_or("no pid is recorded")?;
         let line = std::fs::read(format!("/proc/{pid}/cmdline"))?;
-        let words: Vec<String> =
-            line.split(|b| *b == 0).filter(|w| !w.is_empty()).map(|w| String::from_utf8_lossy(w).into_owned()).collect();
+        let words: Vec<String> = line
+            .split(|b| *b == 0)
+            .filter(|w| !w.is_empty())
+            .map(|w| String::from_utf8_lossy(w).into_owned())
+            .collect();
         let (program, arguments) = words.split_first().ok_or("the API server has no command line")?;
         Command::new("kill").args(["-KILL", pid]).status()?;
         let log = File::options().append(true).open(state.join("logs/kube-apiserver.log"))?;

@@ -79,7 +79,9 @@ async fn connection(mut client: TcpStream, prometheus: SocketAddr, mut fault: wa
             Fault::Down => {}
             Fault::Slow => std::future::pending().await,
             Fault::Error => answer(&mut client, "500 Internal Server Error", "text/plain", "out of memory").await,
-            Fault::Html => answer(&mut client, "200 OK", "text/html", "<!doctype html><html><title>Sign in</title></html>").await,
+            Fault::Html => {
+                answer(&mut client, "200 OK", "text/html", "<!doctype html><html><title>Sign in</title></html>").await
+            }
             Fault::Huge => endless(&mut client).await,
         }
     };
@@ -101,7 +103,10 @@ async fn request(client: &mut TcpStream) {
 
 async fn answer(client: &mut TcpStream, status: &str, kind: &str, body: &str) {
     request(client).await;
-    let head = format!("HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n", body.len());
+    let head = format!(
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
+        body.len()
+    );
     let _ = client.write_all(format!("{head}{body}").as_bytes()).await;
     let _ = client.shutdown().await;
 }

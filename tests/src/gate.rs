@@ -205,11 +205,14 @@ impl Inner {
 
     async fn forward(&self, request: Request<Body>, mut cut: watch::Receiver<u64>) -> Outcome<Response<Body>> {
         let (mut head, body) = request.into_parts();
-        if head.method == Method::PATCH && head.uri.path().ends_with("/status") && self.with(|s| {
-            let due = s.conflicts > 0;
-            s.conflicts = s.conflicts.saturating_sub(1);
-            due
-        }) {
+        if head.method == Method::PATCH
+            && head.uri.path().ends_with("/status")
+            && self.with(|s| {
+                let due = s.conflicts > 0;
+                s.conflicts = s.conflicts.saturating_sub(1);
+                due
+            })
+        {
             self.disturb(head.uri.path()).await?;
         }
         let body = axum::body::to_bytes(body, 16 << 20).await?;

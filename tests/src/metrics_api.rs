@@ -135,7 +135,8 @@ fn answer(path: &str, values: &Mutex<BTreeMap<String, i64>>, asked: &Mutex<u64>)
             let value = values.lock().unwrap_or_else(PoisonError::into_inner).get(*metric).copied();
             *asked.lock().unwrap_or_else(PoisonError::into_inner) += u64::from(value.is_some());
             let now = k8s_openapi::jiff::Timestamp::now().to_string();
-            let item = |v: i64| json!({"metricName": metric, "metricLabels": {}, "timestamp": now, "value": v.to_string()});
+            let item =
+                |v: i64| json!({"metricName": metric, "metricLabels": {}, "timestamp": now, "value": v.to_string()});
             json!({"kind": "ExternalMetricValueList", "apiVersion": format!("{GROUP}/v1beta1"), "metadata": {},
                 "items": value.into_iter().map(item).collect::<Vec<_>>()})
         }

@@ -17,8 +17,8 @@ use tokio::sync::Mutex;
 
 use crate::cluster::Cluster;
 use crate::exporter::Exporter;
-use crate::operator::{Operator, Setup};
 use crate::gate::Gate;
+use crate::operator::{Operator, Setup};
 use crate::prometheus::Prometheus;
 use crate::{Failure, Outcome, ensure, rights, wait};
 
@@ -124,7 +124,12 @@ impl World {
     /// A gate for this case's operators, and how one is started behind it.
     pub async fn gate(&self, settings: &[(&str, &str)]) -> Outcome<(Gate, Setup)> {
         self.make_namespace(&self.namespace).await?;
-        let gate = Gate::open(crate::cluster::client_of(&self.operators_kubeconfig).await?, self.client.clone(), &self.directory).await?;
+        let gate = Gate::open(
+            crate::cluster::client_of(&self.operators_kubeconfig).await?,
+            self.client.clone(),
+            &self.directory,
+        )
+        .await?;
         let setup = Setup { kubeconfig: gate.kubeconfig.clone(), ..self.setup(settings) };
         Ok((gate, setup))
     }
@@ -191,7 +196,8 @@ impl World {
         let selector = format!("{}={job}", labels::ELASTIC_JOB);
         wait::until(&self.pods(), &selector, SOON, |all| {
             let said: Vec<String> = all.iter().map(describe).collect();
-            let rounds: std::collections::BTreeSet<_> = all.iter().map(|p| p.labels().get(labels::ROUND).cloned()).collect();
+            let rounds: std::collections::BTreeSet<_> =
+                all.iter().map(|p| p.labels().get(labels::ROUND).cloned()).collect();
             // Some of a larger round that is being taken down are not the round that is waited for.
             let whole = |p: &Pod| p.labels().get(labels::ROUND_SIZE).is_some_and(|n| *n == count.to_string());
             let settled = all.iter().all(|p| ready(p) && whole(p) && p.metadata.deletion_timestamp.is_none());
@@ -208,7 +214,8 @@ impl World {
     /// index once, ranks from 0, one world size, one master's address.
     pub async fn exactly(&self, job: &str, count: usize) -> Outcome<Vec<Pod>> {
         let pods = self.workers(job, count).await?;
-        let of = |name: &str| -> BTreeSet<String> { pods.iter().map(|p| variable(p, name).unwrap_or_default()).collect() };
+        let of =
+            |name: &str| -> BTreeSet<String> { pods.iter().map(|p| variable(p, name).unwrap_or_default()).collect() };
         let indexes: BTreeSet<_> = pods.iter().map(|p| p.labels().get(labels::INDEX).cloned()).collect();
         ensure!(indexes.len() == count, "{count} pods have the indexes {indexes:?}");
         let ranks: BTreeSet<String> = (0..count).map(|n| n.to_string()).collect();

@@ -145,10 +145,13 @@ pub(crate) async fn an_unreadable_template_stops_no_pod(world: Arc<World>) -> Ou
     world.patch("job", json!({"spec": {"template": {"spec": {"containers": 5}}}})).await?;
     let message = world.says("job", "Created", "False", "InvalidSpec").await?;
     ensure!(message.contains("template"), "the message is `{message}`");
-    let uid = |pods: &[k8s_openapi::api::core::v1::Pod]| pods.iter().map(|p| p.metadata.uid.clone()).collect::<Vec<_>>();
+    let uid =
+        |pods: &[k8s_openapi::api::core::v1::Pod]| pods.iter().map(|p| p.metadata.uid.clone()).collect::<Vec<_>>();
     ensure!(uid(&before) == uid(&world.exactly("job", 4).await?), "the pods were replaced");
     world.apply(JOB).await?;
-    world.patch("job", json!({"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "i:2"}]}}}})).await?;
+    world
+        .patch("job", json!({"spec": {"template": {"spec": {"containers": [{"name": "train", "image": "i:2"}]}}}}))
+        .await?;
     world.says("job", "Created", "True", "JobCreated").await.map(drop)
 }
 

@@ -126,7 +126,8 @@ pub(crate) async fn a_leader_that_is_cut_off_stops_acting(world: Arc<World>) -> 
 /// Told to stop, the leader gives its Lease back: the other replica leads at once, not when the Lease has run out.
 pub(crate) async fn a_leader_that_stops_gives_its_lease_back(world: Arc<World>) -> Outcome {
     // A Lease of an hour: nobody waits for it to run out.
-    let long = [("ETO_LEADER_DURATION", "3600s"), ("ETO_LEADER_RENEW_DEADLINE", "3000s"), ("ETO_LEADER_RETRY_PERIOD", "1s")];
+    let long =
+        [("ETO_LEADER_DURATION", "3600s"), ("ETO_LEADER_RENEW_DEADLINE", "3000s"), ("ETO_LEADER_RETRY_PERIOD", "1s")];
     let mut first = world.operator_with(&long).await?;
     world.apply(JOB).await?;
     settled(&world, 2).await?;

@@ -57,8 +57,10 @@ pub(crate) async fn the_masters_success_is_the_jobs(world: Arc<World>) -> Outcom
     })
     .await?;
     world.patch("job", json!({"spec": {"ttlSecondsAfterFinished": 1}})).await?;
-    wait::until(&world.jobs(), "", SOON, |jobs| jobs.is_empty().then_some(()).ok_or("the job is still there".into())).await?;
-    wait::until(&world.pods(), "", SOON, |pods| pods.is_empty().then_some(()).ok_or("a pod is still there".into())).await
+    wait::until(&world.jobs(), "", SOON, |jobs| jobs.is_empty().then_some(()).ok_or("the job is still there".into()))
+        .await?;
+    wait::until(&world.pods(), "", SOON, |pods| pods.is_empty().then_some(()).ok_or("a pod is still there".into()))
+        .await
 }
 
 /// A pod that somebody deletes makes a new round of the same size, is no failure, and costs no wait.
@@ -72,7 +74,12 @@ pub(crate) async fn a_deleted_pod_makes_a_new_round(world: Arc<World>) -> Outcom
     world.exactly("job", 3).await?;
     running(&world).await?;
     let status = world.jobs().get("job").await?.status.ok_or("no status")?;
-    ensure!(status.failures == 0 && status.disruptions == 1, "{} failures, {} disruptions", status.failures, status.disruptions);
+    ensure!(
+        status.failures == 0 && status.disruptions == 1,
+        "{} failures, {} disruptions",
+        status.failures,
+        status.disruptions
+    );
     Ok(())
 }
 
@@ -83,12 +90,14 @@ pub(crate) async fn a_new_template_is_a_new_round(world: Arc<World>) -> Outcome 
     let before = world.exactly("job", 3).await?;
     world.apply(&JOB.replace("train:1", "train:2")).await?;
     wait::until(&world.pods(), "", SOON, |pods| {
-        let new = |p: &Pod| p.spec.as_ref().is_some_and(|s| s.containers[0].image.as_deref() == Some("example.com/train:2"));
+        let new =
+            |p: &Pod| p.spec.as_ref().is_some_and(|s| s.containers[0].image.as_deref() == Some("example.com/train:2"));
         if pods.len() == 3 && pods.iter().all(new) { Ok(()) } else { Err(format!("{:?}", names(pods))) }
     })
     .await?;
     let after = world.exactly("job", 3).await?;
-    let hash = |pods: &[Pod]| pods.iter().map(|p| p.labels().get(labels::TEMPLATE_HASH).cloned()).collect::<BTreeSet<_>>();
+    let hash =
+        |pods: &[Pod]| pods.iter().map(|p| p.labels().get(labels::TEMPLATE_HASH).cloned()).collect::<BTreeSet<_>>();
     ensure!(hash(&after).len() == 1 && hash(&after) != hash(&before), "the hashes are {:?}", hash(&after));
     Ok(())
 }

@@ -22,7 +22,8 @@ spec:
 ";
 
 fn autoscaler() -> Value {
-    let prompt = json!({"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 10, "periodSeconds": 1}]});
+    let prompt =
+        json!({"stabilizationWindowSeconds": 0, "policies": [{"type": "Pods", "value": 10, "periodSeconds": 1}]});
     json!({
         "metadata": {"name": "job"},
         "spec": {

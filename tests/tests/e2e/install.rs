@@ -83,7 +83,11 @@ pub(crate) async fn the_rights_suffice(world: Arc<World>) -> Outcome {
     std::fs::write(&kubeconfig, with_token(&world.cluster.kubeconfig, token.trim())?)?;
 
     world.make_namespace(&world.namespace).await?;
-    let mut setup = world.setup(&[("ETO_LEADER_NAMESPACE", NAMESPACE), ("ETO_LEADER_NAME", NAME), ("ETO_KUBERNETES_NAMESPACE", "")]);
+    let mut setup = world.setup(&[
+        ("ETO_LEADER_NAMESPACE", NAMESPACE),
+        ("ETO_LEADER_NAME", NAME),
+        ("ETO_KUBERNETES_NAMESPACE", ""),
+    ]);
     setup.kubeconfig = kubeconfig;
     let operator = Operator::start(&setup).await?;
     world.apply(FIRST).await?;

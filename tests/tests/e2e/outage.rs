@@ -40,7 +40,8 @@ pub(crate) async fn conflicts_are_overcome(world: Arc<World>) -> Outcome {
     world.exactly("job", 5).await?;
     running(&world, 5).await?;
     ensure!(gate.conflicts_left() == 0, "{} writes were not disturbed", gate.conflicts_left());
-    let refused = operator.sum("eto_api_requests_total{verb=\"patch\",resource=\"elasticjobs/status\",code=\"409\"").await?;
+    let refused =
+        operator.sum("eto_api_requests_total{verb=\"patch\",resource=\"elasticjobs/status\",code=\"409\"").await?;
     ensure!(refused >= 4.0, "the API server refused {refused} writes only");
     Ok(())
 }

@@ -91,7 +91,8 @@ pub(crate) async fn topology_keeps_workers_in_one_zone(world: Arc<World>) -> Out
         zones.insert(node.labels().get("topology.kubernetes.io/zone").cloned());
         let affinity = spec.affinity.and_then(|a| a.node_affinity).unwrap_or_default();
         let required = affinity.required_during_scheduling_ignored_during_execution.unwrap_or_default();
-        let asked = required.node_selector_terms.iter().all(|t| t.match_fields.is_none()) && required.node_selector_terms.len() == 2;
+        let asked = required.node_selector_terms.iter().all(|t| t.match_fields.is_none())
+            && required.node_selector_terms.len() == 2;
         ensure!(asked, "the user's terms became {required:?}");
         let preferred = affinity.preferred_during_scheduling_ignored_during_execution.unwrap_or_default();
         ensure!(preferred.iter().any(|p| p.weight == 1), "the user's preference is gone: {preferred:?}");

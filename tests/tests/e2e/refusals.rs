@@ -11,7 +11,11 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
     let spec = |name, spec: Value, words| (name, json!({"metadata": {"name": "job"}, "spec": spec}), words);
     let named = |name: &str, words| ("name", json!({"metadata": {"name": name}, "spec": {"replicas": 3}}), words);
     vec![
-        spec("replicas below", json!({"replicas": 3, "minReplicas": 5, "maxReplicas": 8}), "must not be below minReplicas"),
+        spec(
+            "replicas below",
+            json!({"replicas": 3, "minReplicas": 5, "maxReplicas": 8}),
+            "must not be below minReplicas",
+        ),
         spec("replicas above", json!({"replicas": 9, "maxReplicas": 4}), "must not be above maxReplicas"),
         spec("default replicas below", json!({"minReplicas": 2}), "must not be below minReplicas"),
         spec("min above max", json!({"replicas": 5, "minReplicas": 5, "maxReplicas": 4}), "maxReplicas"),
@@ -23,7 +27,11 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
             json!({"replicas": 3, "scalingPolicy": {"minReplicas": 4, "maxReplicas": 9, "module": "m"}}),
             "must not be below scalingPolicy.minReplicas",
         ),
-        spec("nothing decides", json!({"replicas": 3, "scalingPolicy": {"minReplicas": 1}}), "needs a module or at least one entry"),
+        spec(
+            "nothing decides",
+            json!({"replicas": 3, "scalingPolicy": {"minReplicas": 1}}),
+            "needs a module or at least one entry",
+        ),
         spec(
             "no built-in without metrics",
             json!({"replicas": 3, "scalingPolicy": {"module": "m", "failurePolicy": "BuiltIn"}}),
@@ -32,7 +40,11 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
         spec("sizes twice", json!({"replicas": 3, "replicaSizes": {"list": [1], "multipleOf": 2}}), "exactly one of"),
         spec("sizes empty", json!({"replicas": 3, "replicaSizes": {}}), "exactly one of"),
         spec("unknown framework", json!({"replicas": 3, "frameworkType": "Caffe"}), "PyTorch"),
-        spec("unknown mode", json!({"replicas": 3, "scalingPolicy": {"module": "m", "mode": "Sometimes"}}), "Recommend"),
+        spec(
+            "unknown mode",
+            json!({"replicas": 3, "scalingPolicy": {"module": "m", "mode": "Sometimes"}}),
+            "Recommend",
+        ),
         named(&"a".repeat(51), "at most 50 characters"),
         named("1abc", "must begin with a letter"),
         named("a.b", "must begin with a letter"),
@@ -50,7 +62,12 @@ pub(crate) async fn contradictions_are_refused_with_their_reason(world: Arc<Worl
         match world.client.request::<Value>(request).await {
             Ok(_) => return Err(Failure(format!("{name}: {job} was accepted"))),
             Err(kube::Error::Api(status)) => {
-                ensure!(status.code == 422, "{name}: refused with {} and not as invalid: {}", status.code, status.message);
+                ensure!(
+                    status.code == 422,
+                    "{name}: refused with {} and not as invalid: {}",
+                    status.code,
+                    status.message
+                );
                 ensure!(status.message.contains(words), "{name}: `{}` does not say `{words}`", status.message);
             }
             Err(other) => return Err(other.into()),

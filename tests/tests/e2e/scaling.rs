@@ -106,7 +106,8 @@ pub(crate) async fn recommend_shows_and_off_asks_nobody(world: Arc<World>) -> Ou
         .job("busy", |j| {
             let status = j.status.as_ref().ok_or("no status")?;
             let decision = status.last_decision.as_ref().ok_or("no decision")?;
-            let shown = !decision.apply && decision.target == 5 && decision.limits.iter().any(|l| l.by == "RecommendOnly");
+            let shown =
+                !decision.apply && decision.target == 5 && decision.limits.iter().any(|l| l.by == "RecommendOnly");
             if shown { Ok(()) } else { Err(format!("the decision is {decision:?}")) }
         })
         .await?;

@@ -57,7 +57,12 @@ pub(crate) async fn swapped_under_load_without_a_missed_evaluation(world: Arc<Wo
         seen.dedup();
         ensure!(seen == digests.iter().map(String::as_str).collect::<Vec<_>>(), "{job}: versions came as {seen:?}");
         for pair in decisions.windows(2) {
-            ensure!(pair[1].sequence == pair[0].sequence + 1, "{job}: {} follows {}", pair[1].sequence, pair[0].sequence);
+            ensure!(
+                pair[1].sequence == pair[0].sequence + 1,
+                "{job}: {} follows {}",
+                pair[1].sequence,
+                pair[0].sequence
+            );
             let gap = Duration::from_millis(pair[1].at.0 - pair[0].at.0);
             // Once a second; the machine may be busy, but a period that is left out twice is an evaluation that is missed.
             ensure!(gap < Duration::from_millis(3500), "{job}: nothing was evaluated for {gap:?}");
@@ -78,7 +83,11 @@ fn put(directory: &Path, module: &[u8], version: u8) -> Outcome {
 async fn running(world: &World) -> Outcome<BTreeSet<Option<String>>> {
     wait::until(&world.pods(), "", SOON, |pods| {
         let ready = pods.iter().filter(|p| eto_e2e::world::ready(p)).count();
-        if ready == JOBS && pods.len() == JOBS { Ok(pods.iter().map(ResourceExt::uid).collect()) } else { Err(format!("{ready} are ready")) }
+        if ready == JOBS && pods.len() == JOBS {
+            Ok(pods.iter().map(ResourceExt::uid).collect())
+        } else {
+            Err(format!("{ready} are ready"))
+        }
     })
     .await
 }
@@ -86,7 +95,8 @@ async fn running(world: &World) -> Outcome<BTreeSet<Option<String>>> {
 /// Waits until the last decision of every job is by one version that is not among `known`.
 async fn everyone_decided_by(world: &World, known: &BTreeSet<String>) -> Outcome<String> {
     wait::until(&world.jobs(), "", SOON, |jobs| {
-        let digest = |j: &eto_api::ElasticJob| Some(j.status.as_ref()?.last_decision.as_ref()?.policy.as_ref()?.digest.clone());
+        let digest =
+            |j: &eto_api::ElasticJob| Some(j.status.as_ref()?.last_decision.as_ref()?.policy.as_ref()?.digest.clone());
         let digests: BTreeSet<Option<String>> = jobs.iter().map(digest).collect();
         match digests.iter().next() {
             Some(Some(one)) if jobs.len() == JOBS && digests.len() == 1 && !known.contains(one) => Ok(one.clone()),
