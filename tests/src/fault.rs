@@ -76,11 +76,11 @@ async fn connection(mut client: TcpStream, prometheus: SocketAddr, mut fault: wa
                     let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
                 }
             }
-            Fault::Down => {}
-            Fault::Slow => std::future::pending().await,
+            Fault::Down => (),
+            Fault::Slow => std::future::pending::<()>().await,
             Fault::Error => answer(&mut client, "500 Internal Server Error", "text/plain", "out of memory").await,
             Fault::Html => {
-                answer(&mut client, "200 OK", "text/html", "<!doctype html><html><title>Sign in</title></html>").await
+                answer(&mut client, "200 OK", "text/html", "<!doctype html><html><title>Sign in</title></html>").await;
             }
             Fault::Huge => endless(&mut client).await,
         }
