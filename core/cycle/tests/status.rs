@@ -241,6 +241,16 @@ fn only_what_matters_is_worth_a_write() {
     assert!(!worth_writing(Some(&old), &status(&state, &memory_later, Some(&again))));
     again.signals[0].quality = Quality::Stale;
     assert!(worth_writing(Some(&old), &status(&state, &memory, Some(&again))));
+    // Another trouble behind the same quality is told; the same one in other numbers is not.
+    let told = |note: &str| {
+        let mut decision = decision.clone();
+        decision.signals[0].note = Some(format!("there is no sample: {note}"));
+        stored(&status(&state, &memory, Some(&decision)))
+    };
+    let timeout = told("Prometheus did not answer within 998ms; see prometheus.timeout");
+    assert!(!worth_writing(Some(&timeout), &told("Prometheus did not answer within 1.002s; see prometheus.timeout")));
+    assert!(worth_writing(Some(&timeout), &told("HTTP 500 from Prometheus: out of memory")));
+    assert!(!worth_writing(Some(&told("HTTP 502 from Prometheus: id a1")), &told("HTTP 502 from Prometheus: id b2")));
     let moved = JobState { target: 8, ..state };
     assert!(worth_writing(Some(&old), &status(&moved, &memory, Some(&decision))));
 }

@@ -82,8 +82,8 @@ pub(crate) async fn a_broken_prometheus_shrinks_nothing(world: Arc<World>) -> Ou
     // Half of the workers would do now.
     world.exporter.gauge(&world.namespace, "job", "e2e_backlog", 20.0);
     for (fault, words) in [
-        (Fault::Down, ""),
-        (Fault::Slow, ""),
+        (Fault::Down, "can't be reached"),
+        (Fault::Slow, "did not answer within"),
         (Fault::Error, "500"),
         (Fault::Html, "HTML"),
         (Fault::Huge, "larger than"),
@@ -123,7 +123,7 @@ pub(crate) async fn wrong_policies_of_a_job_are_told(world: Arc<World>) -> Outco
     world.apply(&JOB.replace("target: 10", "target: many")).await?;
     let message = world.says("job", "ScalingActive", "False", "InvalidConfig").await?;
     ensure!(message.contains("target"), "the message is `{message}`");
-    world.apply(&JOB.replace("sum(e2e_backlog)", "sum(e2e_backlog{namespace='other'})")).await?;
+    world.apply(&JOB.replace("sum(e2e_backlog)", r#"'sum(e2e_backlog{namespace="other"})'"#)).await?;
     world
         .job("job", |j| {
             let signals = j.status.as_ref().map(|s| s.signals.as_slice()).unwrap_or_default();

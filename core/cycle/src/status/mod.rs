@@ -39,7 +39,7 @@ fn essence(status: &ElasticJobStatus) -> ElasticJobStatus {
         signal.coverage = 0.0;
         signal.age_milliseconds = 0;
         signal.mean = None;
-        signal.note = None;
+        signal.note = signal.note.take().map(|note| gist(&note));
     }
     for condition in &mut s.conditions {
         condition.message.clear();
@@ -68,6 +68,16 @@ fn essence(status: &ElasticJobStatus) -> ElasticJobStatus {
         }
     }
     s
+}
+
+/// What a note is about, without what may differ each time it is told: Prometheus that is down and Prometheus that
+/// answers with an error page are two things, two time-outs are one.
+fn gist(note: &str) -> String {
+    let words = |part: &str| -> String {
+        let letters = part.split_whitespace().filter(|w| !w.contains(|c: char| c.is_ascii_digit()));
+        letters.take(4).collect::<Vec<_>>().join(" ")
+    };
+    note.split(": ").take(2).map(words).collect::<Vec<_>>().join(": ")
 }
 
 /// Bytes of a policy's state that `status` carries at most; more lives in memory only.
