@@ -6,6 +6,7 @@ use eto_engine::contract::WorkerRequest;
 use k8s_openapi::api::core::v1::{Container, PodSpec, ResourceRequirements};
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 
+use crate::SpecProblems;
 use crate::quantity::{self, Nano};
 
 /// Amounts of the three resources that decisions are made by, in billionths.
@@ -42,6 +43,22 @@ impl Amounts {
 pub fn is_gpu(name: &str) -> bool {
     let Some((domain, kind)) = name.split_once('/') else { return false };
     kind == "gpu" || kind.starts_with("gpu.") || domain == "gpu.intel.com" || kind.starts_with("mig-")
+}
+
+/// Names the quantities that can't be read. The API server answers a pod with one as if itself had failed, so the job
+/// would wait for it without end; and a request that is not understood would count as none.
+pub(crate) fn check(path: &str, spec: &PodSpec, problems: &mut SpecProblems) {
+    let init = spec.init_containers.iter().flatten().enumerate().map(|(i, c)| ("initContainers", i, c));
+    for (kind, at, container) in spec.containers.iter().enumerate().map(|(i, c)| ("containers", i, c)).chain(init) {
+        let Some(resources) = &container.resources else { continue };
+        for (list, values) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+            for (name, quantity) in values.iter().flatten() {
+                if let Err(message) = quantity::parse(&quantity.0) {
+                    problems.add(format!("{path}.spec.{kind}[{at}].resources.{list}.{name}"), message);
+                }
+            }
+        }
+    }
 }
 
 /// What the scheduler has to find on a node for this pod: containers summed, restartable init containers with them,

@@ -73,6 +73,29 @@ fn sizes_out_of_range_say_what_to_do() {
 }
 
 #[test]
+fn quantities_that_cannot_be_read_are_named_and_written_as_numbers_are_fine() {
+    let bad = json!({"name": "c", "resources": {"requests": {"cpu": "100mm"}, "limits": {"memory": "8GiB"}}});
+    let good =
+        json!({"name": "c", "resources": {"requests": {"cpu": 1, "memory": "1.5Gi"}, "limits": {"x/gpu": "+1e0"}}});
+    let spec = |worker: &Value, master: &Value| {
+        json!({"replicas": 2, "template": {"spec": {"containers": [good, worker], "initContainers": [worker]}},
+               "master": {"template": {"spec": {"containers": [master]}}}})
+    };
+    assert!(read(spec(&good, &good)).is_ok());
+    assert_eq!(
+        paths(spec(&bad, &bad)),
+        [
+            "spec.template.spec.containers[1].resources.requests.cpu",
+            "spec.template.spec.containers[1].resources.limits.memory",
+            "spec.template.spec.initContainers[0].resources.requests.cpu",
+            "spec.template.spec.initContainers[0].resources.limits.memory",
+            "spec.master.template.spec.containers[0].resources.requests.cpu",
+            "spec.master.template.spec.containers[0].resources.limits.memory",
+        ]
+    );
+}
+
+#[test]
 fn ranges_are_intersected() {
     let range = |spec| read(spec).map(|s| (s.min, s.max)).unwrap();
     assert_eq!(range(json!({"replicas": 3})), (3, 3));

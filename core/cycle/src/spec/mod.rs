@@ -224,6 +224,10 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<Templ
     let worker = read(Role::Worker)?;
     let master = read(Role::Master)?;
     let (w, m) = (worker.spec.unwrap_or_default(), master.spec.unwrap_or_default());
+    resources::check("spec.template", &w, problems);
+    if job.spec.master.as_ref().is_some_and(|m| m.template.is_some()) {
+        resources::check("spec.master.template", &m, problems);
+    }
     let (a, b) = (resources::scheduling(&w), resources::scheduling(&m));
     let request = WorkerRequest { cpu: a.cpu.max(b.cpu), memory: a.memory.max(b.memory), gpus: a.gpus.max(b.gpus) };
     let processes = template::processes(&w, problems);
