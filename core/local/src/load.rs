@@ -50,9 +50,29 @@ fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
 }
 
+/// Most brackets open at once. The parser takes a time that grows with their square before it refuses them; scripts in
+/// strings may hold a few that are never closed.
+const MAX_OPEN: usize = 2000;
+
+fn too_deep(text: &str) -> bool {
+    let mut open = 0_usize;
+    text.bytes().any(|byte| {
+        match byte {
+            b'[' | b'{' => open += 1,
+            b']' | b'}' => open = open.saturating_sub(1),
+            _ => {}
+        }
+        open > MAX_OPEN
+    })
+}
+
 /// The same for text that is there already; `path` is for messages.
 pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
     let not_yaml = |error: serde_yaml::Error| LoadError::NotYaml { path: path.into(), message: error.to_string() };
+    if too_deep(text) {
+        let message = format!("more than {MAX_OPEN} brackets are open at once");
+        return Err(LoadError::NotYaml { path: path.into(), message });
+    }
     let mut jobs = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
         let value = serde_yaml::Value::deserialize(document).map_err(not_yaml)?;
@@ -124,6 +144,10 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_its_place() {
         assert!(matches!(read("a: [b"), Err(LoadError::NotYaml { .. })));
+        // Takes minutes if the parser sees it.
+        let deep = read(&format!("kind: ElasticJob\nspec: {}", "[".repeat(300_000))).unwrap_err().to_string();
+        assert!(deep.contains("job.yaml") && deep.contains("brackets"), "{deep}");
+        read(&format!("# {}\n{JOB}", "[".repeat(100))).unwrap();
         assert!(matches!(read("kind: Job\n"), Err(LoadError::NotOneJob { found: 0, .. })));
         assert!(matches!(read(&format!("{JOB}---\n{JOB}")), Err(LoadError::NotOneJob { found: 2, .. })));
         let error = read(&JOB.replace("replicas: 2", "replicas: 9")).unwrap_err().to_string();
