@@ -144,7 +144,10 @@ fn policy_line(policy: &PolicyNews) -> String {
     let PolicyNews { name, version, digest, problem } = policy;
     match problem {
         None => format!("policy name={name} version={version} digest={digest} served=true"),
-        Some(problem) => format!("policy name={name} served=false problem={problem:?}"),
+        Some(problem) if digest.is_empty() => format!("policy name={name} served=false problem={problem:?}"),
+        Some(problem) => {
+            format!("policy name={name} version={version} digest={digest} served=true newest-refused={problem:?}")
+        }
     }
 }
 
@@ -236,6 +239,18 @@ mod tests {
         let event = News::Event { warning: true, reason: "WorkerLost".to_owned(), message: "a \"b\"\nc".to_owned() };
         let line = plain(Time(0), &event);
         assert!(line.ends_with(r#"event type=Warning reason=WorkerLost message="a \"b\"\nc""#), "{line}");
+    }
+
+    #[test]
+    fn a_refused_file_does_not_look_like_a_policy_that_is_gone() {
+        let line = |digest: &str, problem: Option<&str>| {
+            let (name, version, problem) = ("p".to_owned(), "1.0.0".to_owned(), problem.map(str::to_owned));
+            policy_line(&PolicyNews { name, version, digest: digest.to_owned(), problem })
+        };
+        assert_eq!(line("sha256:a", None), "policy name=p version=1.0.0 digest=sha256:a served=true");
+        let refused = "policy name=p version=1.0.0 digest=sha256:a served=true newest-refused=\"cut\"";
+        assert_eq!(line("sha256:a", Some("cut")), refused);
+        assert_eq!(line("", Some("cut")), "policy name=p served=false problem=\"cut\"");
     }
 
     #[test]

@@ -63,7 +63,11 @@ impl Screen {
             News::Policy(policy) => {
                 let text = match &policy.problem {
                     None => format!("policy {} {} is served", policy.name, short_digest(&policy.digest)),
-                    Some(problem) => format!("policy {}: {problem}", policy.name),
+                    Some(problem) if policy.digest.is_empty() => format!("policy {}: {problem}", policy.name),
+                    Some(problem) => {
+                        let serving = short_digest(&policy.digest);
+                        format!("policy {}: the newest file is refused, {serving} decides on: {problem}", policy.name)
+                    }
                 };
                 keep(&mut self.events, (at, text));
                 self.policy = Some(policy.clone());
