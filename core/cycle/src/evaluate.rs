@@ -3,7 +3,7 @@
 //! [`evaluate`] asks, [`settle`] puts the answer into the job's state. Between the two an adapter may drop an answer
 //! that comes late.
 
-use eto_engine::contract::{Capacity, ScalingInput, SignalWant};
+use eto_engine::contract::{Capacity, Quality, ScalingInput, SignalWant};
 use eto_engine::decision::Decision;
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
@@ -16,6 +16,7 @@ use eto_engine::{conditions, guard, view};
 use eto_policy_host::Snapshot;
 
 use crate::spec::BUILT_IN;
+use crate::status::gist;
 use crate::wants::{WantsCache, asked};
 
 /// What a decision is made from.
@@ -97,12 +98,17 @@ pub fn settle(
     let moved = plan::apply(job, state, memory, decision, now);
     let old = essence(&state.conditions);
     conditions::merge(&mut state.conditions, conditions::scaling(job, decision, now));
-    let changed = old != essence(&state.conditions);
+    let changed = old != essence(&state.conditions) || before.is_some_and(|b| seen(b) != seen(decision));
     Settled { moved, changed, events: news(decision, before) }
 }
 
 fn essence(conditions: &[Condition]) -> Vec<(ConditionKind, bool, ConditionReason)> {
     conditions.iter().map(|c| (c.kind, c.status, c.reason)).collect()
+}
+
+/// The signals as far as a change of them is shown: how good they are and what is wrong, not their values.
+fn seen(decision: &Decision) -> Vec<(&str, Quality, Option<String>)> {
+    decision.signals.iter().map(|s| (s.name.as_str(), s.quality, s.note.as_deref().map(gist))).collect()
 }
 
 /// What is new since the decision before: a failure of another kind, an opened circuit, something to mend, another

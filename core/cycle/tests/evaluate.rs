@@ -194,6 +194,18 @@ fn a_missing_module_holds_and_is_told_once() {
     assert_eq!(settled.events.iter().map(|e| e.reason).collect::<Vec<_>>(), [EventReason::PolicyFailed]);
     let second = w.decide().decision;
     assert!(!settle(&w.job, &mut w.state, &mut w.memory, &second, Some(&first), NOW).is_news());
+    // What is wrong with a signal is shown, so a change of it is news though nothing moves.
+    let mut worse = second.clone();
+    worse.signals.push(eto_engine::decision::SignalSeen {
+        name: "cpu".into(),
+        quality: eto_engine::contract::Quality::Absent,
+        coverage: 0.0,
+        age_ms: 0,
+        mean: None,
+        note: Some("there is no sample".into()),
+    });
+    assert!(settle(&w.job, &mut w.state, &mut w.memory, &worse, Some(&second), NOW).is_news());
+    assert!(!settle(&w.job, &mut w.state, &mut w.memory, &worse.clone(), Some(&worse), NOW).is_news());
 }
 
 #[test]

@@ -72,7 +72,7 @@ fn essence(status: &ElasticJobStatus) -> ElasticJobStatus {
 
 /// What a note is about, without what may differ each time it is told: Prometheus that is down and Prometheus that
 /// answers with an error page are two things, two time-outs are one.
-fn gist(note: &str) -> String {
+pub(crate) fn gist(note: &str) -> String {
     let words = |part: &str| -> String {
         let letters = part.split_whitespace().filter(|w| !w.contains(|c: char| c.is_ascii_digit()));
         letters.take(4).collect::<Vec<_>>().join(" ")
