@@ -38,6 +38,12 @@ use crate::status::ElasticJobStatus;
     printcolumn(name = "Min", type_ = "integer", json_path = ".status.minReplicas"),
     printcolumn(name = "Max", type_ = "integer", json_path = ".status.maxReplicas"),
     printcolumn(name = "Policy", type_ = "string", json_path = ".status.policy"),
+    printcolumn(
+        name = "Reason",
+        type_ = "string",
+        json_path = ".status.lastDecision.reasons[0].message",
+        priority = 1
+    ),
     printcolumn(name = "Age", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
 #[serde(rename_all = "camelCase", remote = "Self")]

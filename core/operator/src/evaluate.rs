@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use eto_cycle::log::{DecisionLog, LogEntry, LogSettings};
 use eto_cycle::wants::WantsCache;
-use eto_engine::signals::SignalSet;
+use eto_engine::signals::{SignalData, SignalId, SignalSet};
 use eto_policy_host::Snapshot;
 use eto_signals::Prometheus;
 use tokio::sync::watch;
@@ -155,9 +155,14 @@ impl Evaluator {
         });
         let wants = wants.await.unwrap_or_default();
         let at = now();
-        let Some(source) = self.source.as_ref().filter(|_| !wants.is_empty()) else {
-            return SignalSet { at, ..SignalSet::default() };
+        let Some(source) = &self.source else {
+            let trouble = Some("the operator has no Prometheus: its setting prometheus.url is empty".to_owned());
+            let without = |id: &SignalId| (id.clone(), SignalData { trouble: trouble.clone(), ..SignalData::default() });
+            return SignalSet { at, signals: wants.keys().map(without).collect() };
         };
+        if wants.is_empty() {
+            return SignalSet { at, ..SignalSet::default() };
+        }
         let began = Instant::now();
         let signals = source.gather(&wants, at).await;
         self.context.telemetry.gathered(began.elapsed());

@@ -15,7 +15,7 @@ use eto_engine::placement::Settled;
 use eto_engine::plan::{self, PlanFacts};
 use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory};
 use eto_engine::time::Time;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::apply::{WriteError, merge_patch};
 use crate::cache::jobs::{Entry, Job, Mind, stamp};
@@ -137,7 +137,9 @@ fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
     let checkpoint = context.settings.evaluation.checkpoint_period.get();
     match due(&entry, &mind, &status, delay, checkpoint) {
         Due::Now => {
-            let stored = serde_json::to_value(&entry.stored).unwrap_or_default();
+            // A job without a status has nothing stored, not zeroes: these are written too.
+            let none = entry.stored == ElasticJobStatus::default();
+            let stored = if none { json!({}) } else { serde_json::to_value(&entry.stored).unwrap_or_default() };
             let meant = serde_json::to_value(&status).unwrap_or_default();
             step.write = merge_patch(&stored, &meant).map(|patch| (entry.version.clone(), patch));
             mind.tried = stamp(&status).map(str::to_owned);
@@ -163,6 +165,11 @@ pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
     let (state, memory) = match (restored, &entry.spec) {
         (Some(restored), _) => (restored.state, restored.memory),
         (None, Ok(spec)) => (plan::recover(spec, pods, now), Memory::new(now)),
+        // What the pods are of can't be told: a state written now would be taken for the job's when the spec is mended.
+        (None, Err(problems)) if !pods.is_empty() => {
+            tracing::warn!(%problems, "a job with pods has lost its status, and its spec can't be read: it is left as it is");
+            return;
+        }
         (None, Err(_)) => (JobState::default(), Memory::new(now)),
     };
     entry.mind = Some(Mind {
@@ -270,7 +277,6 @@ mod tests {
     use std::sync::Arc;
 
     use eto_engine::contract::KeptState;
-    use serde_json::json;
 
     use super::*;
     use crate::cache::jobs::Jobs;

@@ -128,6 +128,32 @@ fn a_metric_without_samples_is_named_by_its_kind() {
 }
 
 #[test]
+fn a_module_that_waits_for_its_only_signal_is_not_active() {
+    let want = eto_engine::contract::SignalWant {
+        name: "queue".into(),
+        query: Some("queue".into()),
+        window_seconds: 0,
+        history_seconds: 0,
+        required: true,
+        direction: eto_engine::contract::Direction::MoreMeansGrow,
+        low: 0.0,
+        high: 1.0,
+    };
+    let active = |answer: Option<u32>, samples: &[f64]| {
+        let mut spec = job(1, 2, 5);
+        spec.scaling = Some(scaling(vec![], true));
+        let mut look = Look::new(spec, 2, vec![want.clone()], samples);
+        let d = look.decide(&native(move |_| answer));
+        let all = conditions::scaling(&look.job, &d, NOW);
+        let active = all.into_iter().find(|c| c.kind == ConditionKind::ScalingActive).unwrap();
+        (active.status, active.reason)
+    };
+    assert_eq!(active(None, &[]), (false, ConditionReason::SignalQuality));
+    assert_eq!(active(None, &[0.5, 0.5]), (true, ConditionReason::ValidMetricFound));
+    assert_eq!(active(Some(2), &[]), (true, ConditionReason::ValidMetricFound), "it can do without");
+}
+
+#[test]
 fn a_missing_request_names_the_field_to_set() {
     let mut spec = job(1, 2, 5);
     spec.template.as_mut().unwrap().containers.insert("sidecar".into(), eto_engine::contract::WorkerRequest::default());
