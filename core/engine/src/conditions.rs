@@ -62,7 +62,8 @@ fn active(job: &JobSpec, decision: &Decision, now: Time) -> Condition {
     }
     // A module may do without a signal; one that holds and has none at all waits for them.
     let holds = decision.proposed.is_none() || limited_by(decision, Limiter::SignalHold);
-    if let Some(first) = decision.signals.first().filter(|_| holds && decision.signals.iter().all(|s| s.mean.is_none())) {
+    let blind = decision.signals.iter().all(|s| s.mean.is_none());
+    if let Some(first) = decision.signals.first().filter(|_| holds && blind) {
         let note = first.note.as_deref().unwrap_or("there is no sample");
         return is(false, Why::SignalQuality, format!("signal {}: {note}", first.name));
     }

@@ -157,7 +157,8 @@ impl Evaluator {
         let at = now();
         let Some(source) = &self.source else {
             let trouble = Some("the operator has no Prometheus: its setting prometheus.url is empty".to_owned());
-            let without = |id: &SignalId| (id.clone(), SignalData { trouble: trouble.clone(), ..SignalData::default() });
+            let without =
+                |id: &SignalId| (id.clone(), SignalData { trouble: trouble.clone(), ..SignalData::default() });
             return SignalSet { at, signals: wants.keys().map(without).collect() };
         };
         if wants.is_empty() {
