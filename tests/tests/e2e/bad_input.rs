@@ -1,7 +1,7 @@
 //! Input that is wrong: settings, policy files, jobs, answers of Prometheus. Each is told where people look, no job
 //! shrinks for it, and all goes on by itself when it is mended.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::Arc;
 
@@ -45,13 +45,13 @@ pub(crate) async fn wrong_settings_end_the_operator(world: Arc<World>) -> Outcom
         (None, Some(("ETO_EVALUATION_PERIOD", "10ms")), &["evaluation.period", "1s"]),
         (None, Some(("ETO_LEADER_DURATION", "2s")), &["leader", "renew-deadline"]),
     ] {
-        refused(file.map(PathBuf::from), variable, words)?;
+        refused(file, variable, words)?;
     }
     let unknown = written("[prometheus]\n\nurll = \"http://p\"\n")?;
-    refused(Some(unknown), None, &["settings.toml, line 3", "urll", "did you mean `prometheus.url`?"])
+    refused(Some(&unknown), None, &["settings.toml, line 3", "urll", "did you mean `prometheus.url`?"])
 }
 
-fn refused(file: Option<PathBuf>, variable: Option<(&str, &str)>, words: &[&str]) -> Outcome {
+fn refused(file: Option<&Path>, variable: Option<(&str, &str)>, words: &[&str]) -> Outcome {
     let output = Command::new(binary()?)
         .env_clear()
         .args(file.iter().flat_map(|f| ["--config".into(), f.as_os_str().to_owned()]))

@@ -69,7 +69,7 @@ pub(crate) async fn a_deleted_pod_makes_a_new_round(world: Arc<World>) -> Outcom
     world.apply(JOB).await?;
     let before = world.exactly("job", 3).await?;
     running(&world).await?;
-    world.pods().delete(&of(&before, "1")?.name_any(), &Default::default()).await?;
+    world.pods().delete(&of(&before, "1")?.name_any(), &kube::api::DeleteParams::default()).await?;
     replaced(&world, &before).await?;
     world.exactly("job", 3).await?;
     running(&world).await?;

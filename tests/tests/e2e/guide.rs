@@ -29,7 +29,10 @@ pub(crate) async fn structure_waits_for_its_template(world: Arc<World>) -> Outco
             said.message.contains("spec.template").then_some(()).ok_or(format!("the message is `{}`", said.message))
         })
         .await?;
-    ensure!(world.pods().list(&Default::default()).await?.items.is_empty(), "pods were made without a template");
+    ensure!(
+        world.pods().list(&kube::api::ListParams::default()).await?.items.is_empty(),
+        "pods were made without a template"
+    );
     Ok(())
 }
 
@@ -56,7 +59,7 @@ pub(crate) async fn first_job_runs_with_master_and_workers(world: Arc<World>) ->
         let spec = s.spec.clone().unwrap_or_default();
         spec.cluster_ip.as_deref() == Some("None") && spec.publish_not_ready_addresses == Some(true)
     };
-    let all = services.list(&Default::default()).await?.items;
+    let all = services.list(&kube::api::ListParams::default()).await?.items;
     ensure!(all.iter().any(headless), "there is no headless service: {all:?}");
     world
         .job("pytorch-demo", |job| match condition(job, "Running") {
@@ -93,7 +96,7 @@ pub(crate) async fn every_manifest_is_accepted(world: Arc<World>) -> Outcome {
             );
         }
     }
-    world.jobs().delete("pytorch-demo", &Default::default()).await?;
+    world.jobs().delete("pytorch-demo", &kube::api::DeleteParams::default()).await?;
     Ok(())
 }
 

@@ -1,4 +1,4 @@
-//! A real HorizontalPodAutoscaler on the `scale` subresource of a job that has no scaling policy of its own.
+//! A real `HorizontalPodAutoscaler` on the `scale` subresource of a job that has no scaling policy of its own.
 
 use std::sync::Arc;
 

@@ -73,7 +73,9 @@ fn main() -> ExitCode {
         install::the_rights_suffice,
     ]));
     if std::env::args().any(|a| a == "--list") {
-        all.iter().for_each(|c| println!("{}", c.name));
+        for case in &all {
+            println!("{}", case.name);
+        }
         return ExitCode::SUCCESS;
     }
     let runtime = match tokio::runtime::Runtime::new() {

@@ -83,7 +83,7 @@ pub(crate) async fn the_api_server_is_away(world: Arc<World>) -> Outcome {
     .await?;
     // It missed this one.
     let victim = world.exactly("job", 3).await?.remove(2);
-    world.pods().delete(&victim.name_any(), &Default::default()).await?;
+    world.pods().delete(&victim.name_any(), &kube::api::DeleteParams::default()).await?;
     ensure!(operator.metric("eto_leader").await? < 0.5, "the operator thinks that it leads");
     gate.reopen().await?;
     let after = world.exactly("job", 3).await?;

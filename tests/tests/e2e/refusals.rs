@@ -73,7 +73,7 @@ pub(crate) async fn contradictions_are_refused_with_their_reason(world: Arc<Worl
             Err(other) => return Err(other.into()),
         }
     }
-    ensure!(world.jobs().list(&Default::default()).await?.items.is_empty(), "a job was made");
+    ensure!(world.jobs().list(&kube::api::ListParams::default()).await?.items.is_empty(), "a job was made");
     Ok(())
 }
 

@@ -32,7 +32,7 @@ pub(crate) async fn killed_in_the_middle_of_a_resize(world: Arc<World>) -> Outco
     world.workers("job", 2).await?;
     for size in [6, 3, 8, 2] {
         patch(&world, json!({"spec": {"replicas": size}})).await?;
-        world.job("job", |j| is("target", j.status.as_ref().map(|s| s.target_replicas), size)).await?;
+        world.job("job", |j| is("target", j.status.as_ref().map(|s| &s.target_replicas), &size)).await?;
         operator.kill()?;
         operator = Operator::start(&world.setup(&[])).await?;
         // What is left of the old round may have the right number by chance: the new round has to run.
@@ -58,7 +58,7 @@ pub(crate) async fn nothing_is_asked_at_steady_state(world: Arc<World>) -> Outco
     let operator = world.operator().await?;
     world.apply(JOB).await?;
     world.workers("job", 2).await?;
-    world.job("job", |j| is("Running", condition(j, "Running").map(|c| c.0), "True".to_owned())).await?;
+    world.job("job", |j| is("Running", condition(j, "Running").map(|c| c.0).as_deref(), "True")).await?;
     let waiting = async {
         // Events and counters of the start may still be on their way: the first quiet stretch counts.
         loop {
@@ -83,7 +83,7 @@ pub(crate) async fn suspended_and_resumed(world: Arc<World>) -> Outcome {
     let before = world.workers("job", 2).await?;
     patch(&world, json!({"spec": {"suspend": true}})).await?;
     world.workers("job", 0).await?;
-    world.job("job", |j| is("Suspended", condition(j, "Suspended").map(|c| c.0), "True".to_owned())).await?;
+    world.job("job", |j| is("Suspended", condition(j, "Suspended").map(|c| c.0).as_deref(), "True")).await?;
     patch(&world, json!({"spec": {"suspend": false}})).await?;
     let after = world.workers("job", 2).await?;
     ensure!(before[0].labels().get(labels::ROUND) != after[0].labels().get(labels::ROUND), "the round is the old one");
@@ -100,7 +100,7 @@ pub(crate) async fn a_growth_beyond_the_quota_is_taken_back(world: Arc<World>) -
     world.workers("job", 2).await?;
     patch(&world, json!({"spec": {"replicas": 6}})).await?;
     world.workers("job", 3).await?;
-    world.job("job", |j| is("Running", condition(j, "Running").map(|c| c.0), "True".to_owned())).await
+    world.job("job", |j| is("Running", condition(j, "Running").map(|c| c.0).as_deref(), "True")).await
 }
 
 async fn patch(world: &World, change: Value) -> Outcome {
@@ -118,6 +118,6 @@ async fn requests(operator: &Operator) -> Outcome<f64> {
     Ok(all)
 }
 
-fn is<T: PartialEq + std::fmt::Debug>(what: &str, got: Option<T>, wanted: T) -> Result<(), String> {
-    if got.as_ref() == Some(&wanted) { Ok(()) } else { Err(format!("{what} is {got:?}, not {wanted:?}")) }
+fn is<T: PartialEq + std::fmt::Debug + ?Sized>(what: &str, got: Option<&T>, wanted: &T) -> Result<(), String> {
+    if got == Some(wanted) { Ok(()) } else { Err(format!("{what} is {got:?}, not {wanted:?}")) }
 }

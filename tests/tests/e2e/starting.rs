@@ -68,7 +68,7 @@ pub(crate) async fn refused_pods_are_told_and_tried_again(world: Arc<World>) -> 
     world.apply(APART).await?;
     let message = world.says("job", "Scheduled", "False", "PodsRefused").await?;
     ensure!(message.contains("exceeded quota"), "the message is `{message}`");
-    quotas.delete("few", &Default::default()).await?;
+    quotas.delete("few", &kube::api::DeleteParams::default()).await?;
     world.exactly("job", 3).await?;
     world.says("job", "Running", "True", "AllReady").await.map(drop)
 }
