@@ -22,7 +22,7 @@ demo-check: policies ## the same without a terminal, with one line for each thin
 
 test: policies ## all unit and integration tests (a real Prometheus among them; no cluster)
 	@tools/setup.sh prometheus
-	$(CARGO) test --workspace --locked
+	$(CARGO) test --workspace --locked --no-fail-fast
 
 e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
 	@tools/setup.sh prometheus helm cluster

@@ -19,7 +19,7 @@ fn scale_and_columns_are_there() {
     assert_eq!(scale.status_replicas_path, ".status.replicas");
     assert_eq!(scale.label_selector_path.as_deref(), Some(".status.selector"));
     let columns: Vec<_> = version.additional_printer_columns.iter().flatten().map(|c| c.name.as_str()).collect();
-    assert_eq!(columns, ["Phase", "Desired", "Ready", "Min", "Max", "Policy", "Age"]);
+    assert_eq!(columns, ["Phase", "Desired", "Ready", "Min", "Max", "Policy", "Reason", "Age"]);
     assert_eq!(crd.spec.names.short_names.as_deref(), Some(&["ej".to_string()][..]));
 }
 
