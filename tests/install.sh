@@ -43,7 +43,8 @@ sh_() { bash -c "$1"; }
 
 bin=${ETO_E2E_OPERATOR:-}
 if [ -z "$bin" ]; then
-  cargo build -q --locked -p eto-operator || exit 1
+  # shellcheck disable=SC2046
+  cargo build -q --locked $(selection eto-operator) || exit 1
   bin=${CARGO_TARGET_DIR:-target}/debug/elastic-training-operator
 fi
 mkdir -p "$tmp/root/usr/bin" "$tmp/root/usr/share/elastic-training/policies" "$tmp/root/etc/ssl/certs"

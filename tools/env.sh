@@ -8,5 +8,11 @@ GO_NEEDED=1.25
 PATH=$ETO_CACHE/bin:$PATH
 export PATH
 
+# What to tell cargo to build: the packages named, or with ETO_WHOLE=1 (as CI sets it) the whole workspace with its tests.
+# Cargo unites the features of what it builds together, so with one selection everywhere nothing is built twice.
+selection() {
+  if [ -n "${ETO_WHOLE:-}" ]; then echo --workspace --all-targets; else printf -- '-p %s ' "$@"; fi
+}
+
 say() { printf '%s: %s\n' "$(basename "$0" .sh)" "$*" >&2; }
 die() { say "$@"; exit 1; }

@@ -30,7 +30,8 @@ put() {
 }
 
 made="made by \`make generate\`; do not edit"
-cargo build -q --locked -p eto-cli -p eto-operator
+# shellcheck disable=SC2046
+cargo build -q --locked $(selection eto-cli eto-operator)
 bin=${CARGO_TARGET_DIR:-target}/debug
 
 "$bin/eto" crd >"$tmp/crds"
