@@ -101,9 +101,11 @@ impl Gate {
         self.cut_all();
     }
 
-    /// Breaks all requests and watches in flight; new ones pass.
-    pub fn cut_all(&self) {
+    /// Breaks all requests and watches in flight, and says how many there were; new ones pass.
+    pub fn cut_all(&self) -> usize {
+        let open = self.inner.cut.receiver_count();
         self.inner.cut.send_modify(|n| *n += 1);
+        open
     }
 
     /// Before each of the next `n` writes of a status the job is changed by another hand: the API server refuses them.

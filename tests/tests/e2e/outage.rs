@@ -53,16 +53,18 @@ pub(crate) async fn broken_watches_miss_nothing(world: Arc<World>) -> Outcome {
     world.exporter.gauge(&world.namespace, "job", "e2e_backlog", 10.0);
     world.apply(JOB).await?;
     world.exactly("job", 3).await?;
+    let mut broken = 0;
     for size in [5, 2, 6, 4] {
-        gate.cut_all();
+        broken += gate.cut_all();
         world.patch("job", json!({"spec": {"replicas": size}})).await?;
-        gate.cut_all();
+        broken += gate.cut_all();
         world.exactly("job", usize::try_from(size)?).await?;
         running(&world, size).await?;
     }
     let made = operator.metric("eto_pods_created_total").await?;
     ensure!(made < 3.0 + 5.0 + 2.0 + 6.0 + 4.0 + 0.5, "{made} pods were made for rounds of 3, 5, 2, 6 and 4");
-    ensure!(operator.sum("eto_watch_errors_total").await? > 0.0, "no watch broke");
+    // Jobs, pods and nodes are watched; a cut that the client takes for an end is no error to it, so they are counted here.
+    ensure!(broken >= 3, "{broken} watches were cut");
     Ok(())
 }
 
