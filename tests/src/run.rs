@@ -16,6 +16,7 @@ const LIMIT: Duration = Duration::from_secs(420);
 const AT_ONCE: usize = 6;
 
 /// A named case. Each gets a namespace of its own in the shared world.
+#[derive(Clone, Copy)]
 pub struct Case {
     pub name: &'static str,
     pub run: fn(Arc<World>) -> BoxFuture<'static, Outcome>,
@@ -56,24 +57,34 @@ pub async fn run(cases: Vec<Case>, words: &[String]) -> bool {
     println!("world ready in {:.1} s", began.elapsed().as_secs_f64());
     let at_once = std::env::var("ETO_E2E_AT_ONCE").ok().and_then(|n| n.parse().ok()).unwrap_or(AT_ONCE).max(1);
     let (alone, together): (Vec<Case>, Vec<Case>) = cases.into_iter().partition(|c| c.alone);
-    let mut results: Vec<bool> =
-        futures::stream::iter(together).map(|case| one(&world, case)).buffer_unordered(at_once).collect().await;
+    let side_by_side = |case: Case| {
+        let world = &world;
+        async move { (case, one(world, case, case.name).await) }
+    };
+    let mut results: Vec<(Case, bool)> =
+        futures::stream::iter(together).map(side_by_side).buffer_unordered(at_once).collect().await;
     for case in alone {
-        results.push(one(&world, case).await);
+        results.push((case, one(&world, case, case.name).await));
+    }
+    // A machine that is busy can make a case miss its time. It gets one more try, by itself, and that is said.
+    for (case, passed) in results.iter_mut().filter(|(_, passed)| !passed) {
+        *passed = one(&world, *case, &format!("{}_again", case.name)).await;
+        println!("{} {} at the second try", if *passed { "FLAKY: passed" } else { "failed" }, case.name);
     }
     drop(world);
-    let passed = results.iter().filter(|ok| **ok).count();
+    let passed = results.iter().filter(|(_, ok)| *ok).count();
     println!("all in {:.1} s", began.elapsed().as_secs_f64());
     println!("{passed} passed, {} failed", results.len() - passed);
     passed == results.len()
 }
 
-async fn one(world: &World, case: Case) -> bool {
+/// Runs a case under a name, from which its namespace is made.
+async fn one(world: &World, case: Case, name: &str) -> bool {
     let began = Instant::now();
-    let world = match world.for_case(case.name) {
+    let world = match world.for_case(name) {
         Ok(world) => Arc::new(world),
         Err(Failure(why)) => {
-            println!("FAILED  {}: {why}", case.name);
+            println!("FAILED  {name}: {why}");
             return false;
         }
     };
@@ -91,11 +102,11 @@ async fn one(world: &World, case: Case) -> bool {
     let mut said = String::new();
     let passed = match outcome {
         Ok(()) => {
-            let _ = write!(said, "ok      {:<56} {took:6.1} s", case.name);
+            let _ = write!(said, "ok      {name:<56} {took:6.1} s");
             true
         }
         Err(Failure(why)) => {
-            let _ = write!(said, "FAILED  {:<56} {took:6.1} s  {why}\n{}", case.name, world.evidence());
+            let _ = write!(said, "FAILED  {name:<56} {took:6.1} s  {why}\n{}", world.evidence());
             false
         }
     };
