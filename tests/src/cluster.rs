@@ -64,6 +64,14 @@ impl Cluster {
             .collect();
         let (program, arguments) = words.split_first().ok_or("the API server has no command line")?;
         Command::new("kill").args(["-KILL", pid]).status()?;
+        // Until it has ended, its port is taken. (As a zombie it has ended.)
+        let lives = || {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+            stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
+        };
+        while lives() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
         let log = File::options().append(true).open(state.join("logs/kube-apiserver.log"))?;
         let process = Command::new("setsid")
             .arg(program)
