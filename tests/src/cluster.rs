@@ -64,12 +64,9 @@ impl Cluster {
             .collect();
         let (program, arguments) = words.split_first().ok_or("the API server has no command line")?;
         Command::new("kill").args(["-KILL", pid]).status()?;
-        // Until it has ended, its port is taken. (As a zombie it has ended.)
-        let lives = || {
-            let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-            stat.rsplit(')').next().is_some_and(|rest| !rest.trim().is_empty() && !rest.trim_start().starts_with('Z'))
-        };
-        while lives() {
+        // It ends a moment after the signal; until then its port is taken, and a new one would give up at once.
+        let port = arguments.iter().find_map(|a| a.strip_prefix("--secure-port=")?.parse().ok()).unwrap_or(6443_u16);
+        while std::net::TcpListener::bind(("0.0.0.0", port)).is_err() {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
         }
         let log = File::options().append(true).open(state.join("logs/kube-apiserver.log"))?;
