@@ -48,7 +48,7 @@ class Stage:
 
     def swap(self):
         """Another build of the policy with another target: new bytes, so a new digest."""
-        settings = (DEMO / "policy.toml").read_text().replace("target = 0.8", "target = 0.9")
+        settings = (DEMO / "policy.toml").read_text().replace("target = 0.8", "target = 3.0")
         self.serve(self.module + custom_section("build", b"2"), settings)
 
     def environment(self):
