@@ -1,9 +1,10 @@
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::Round;
 
 /// Which variables a framework reads.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FrameworkKind {
     /// `torch.distributed`, started by `python` or by `torchrun` (which reads `PET_*`).
     PyTorch,

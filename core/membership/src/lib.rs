@@ -5,7 +5,12 @@
 #![warn(missing_docs)]
 
 mod env;
+mod protocol;
 mod round;
 
 pub use env::{FrameworkKind, member_env};
+pub use protocol::{
+    Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Notice, Order, PROTOCOL,
+    Progress, Report, SUSPECT_AFTER_MS,
+};
 pub use round::{Candidate, Member, Ports, Round};

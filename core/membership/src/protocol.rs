@@ -1,0 +1,198 @@
+//! What agents and the membership gateway say to each other: version 1.
+//!
+//! Both directions carry *whole states*, never steps, so that a message lost, repeated or out of order does no harm:
+//! the agent reports all of itself ([`Report`]) at every change and as its heartbeat, and is told the whole
+//! [`Assignment`] of its job. A generation older than one already seen is refused by whoever sees it.
+//!
+//! An unknown field is ignored and a missing one has its default, so that agents of one release and operators of the
+//! next understand each other; a change that needs more is another version.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{FrameworkKind, Round};
+
+/// The version of this protocol, the first part of every path of the gateway (`/v1/...`).
+pub const PROTOCOL: u32 = 1;
+/// How often an agent reports when nothing changes, in milliseconds.
+pub const HEARTBEAT_MS: u64 = 5_000;
+/// An agent that was not heard of for this long is *suspected*, in milliseconds: no more than that. A loss needs a
+/// second witness.
+pub const SUSPECT_AFTER_MS: u64 = 15_000;
+/// What processes get to stop when a peer of theirs was lost, in milliseconds: their step is lost anyway.
+pub const LOSS_GRACE_MS: u64 = 5_000;
+
+/// What an agent tells of itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Report {
+    /// Version of the agent's release, for people.
+    pub agent: String,
+    /// Which run of the agent in this pod it is: another after each start of its container.
+    pub incarnation: String,
+    /// Grows with each report of an incarnation; one that is not higher than the last is dropped.
+    pub sequence: u64,
+    /// Address that its peers reach it by: the pod's IP.
+    pub address: String,
+    /// Processes that it starts in a round, at least 1.
+    pub processes: u32,
+    /// The newest generation it has been told; 0 = none yet.
+    pub generation: u64,
+    /// What its processes do.
+    pub state: MemberState,
+    /// The newest checkpoint that its processes have told of.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpoint>,
+    /// How far its processes are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub progress: Option<Progress>,
+}
+
+/// What the processes of a member do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "state")]
+pub enum MemberState {
+    /// There are none, and none have been started for [`Report::generation`]: all that ran before are gone. Of a round
+    /// whose order is [`Order::Stop`] this is the acknowledgement *stopped*. It is not *checkpointed*.
+    #[default]
+    Idle,
+    /// They run, started for this generation.
+    Running {
+        /// The round that they were started for; lower than [`Report::generation`] while they are being stopped.
+        generation: u64,
+    },
+    /// They have ended by themselves.
+    Exited {
+        /// The round that they were started for.
+        generation: u64,
+        /// Exit code of the first that failed, else 0; 128 + n where signal n ended it.
+        code: i32,
+    },
+}
+
+/// A checkpoint that is complete and can be resumed from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// The round that wrote it.
+    pub generation: u64,
+    /// The step that is in it.
+    pub step: u64,
+    /// When it was told, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+}
+
+/// How far a training is, as its script tells it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Progress {
+    /// The round that it was made in.
+    pub generation: u64,
+    /// Steps done, from the beginning of the training.
+    pub step: u64,
+    /// Samples seen by all workers, from the beginning; `None` = not told.
+    pub samples: Option<u64>,
+    /// Epoch; `None` = not told.
+    pub epoch: Option<u64>,
+    /// Loss; `None` = not told.
+    pub loss: Option<f64>,
+    /// When it was told, in milliseconds since the Unix epoch.
+    pub at_ms: u64,
+}
+
+/// What the agents of a job are to do: one document per job, written by the leader alone.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Assignment {
+    /// Who is in, in which order.
+    pub round: Round,
+    /// What to do about it.
+    pub order: Order,
+    /// Which environment its processes get.
+    pub framework: FrameworkKind,
+    /// What processes of earlier rounds get to stop before they are killed, in milliseconds.
+    pub grace_ms: u64,
+    /// Variables beside those of the round, the same for all members.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+    /// Why, for people.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub why: String,
+}
+
+/// What to do about a round. Within one generation it only moves forward, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub enum Order {
+    /// Stop what runs of earlier rounds, and wait. Members of old and new round alike.
+    Stop,
+    /// Everybody of the earlier round has stopped or is known to be gone: members start. Who was not told `Stop`
+    /// stops first; who is no member stays stopped.
+    Run,
+    /// The job has ended: stop, and end with the code of the last processes.
+    End,
+}
+
+/// One line of the stream that an agent watches (`GET /v1/watch`), as JSON.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", tag = "kind", content = "data")]
+pub enum Notice {
+    /// The assignment in force: sent at once and at every change.
+    Assignment(Assignment),
+    /// Nothing new; sent every [`HEARTBEAT_MS`], so that a dead connection is noticed.
+    Ping,
+    /// From a later version; to be passed over.
+    #[serde(other)]
+    Unknown,
+}
+
+/// A member as the leader sees it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct MemberRecord {
+    /// Name of the pod.
+    pub pod: String,
+    /// What it told last.
+    pub report: Report,
+    /// When it was first heard of, in milliseconds since the Unix epoch.
+    pub joined_ms: u64,
+    /// It has not been heard of for [`SUSPECT_AFTER_MS`].
+    #[serde(default)]
+    pub suspected: bool,
+}
+
+/// What is known of a job's members: what agents told, and the assignment that they were given.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Group {
+    /// The assignment in force; `None` before the first.
+    pub assignment: Option<Assignment>,
+    /// By pod UID. Who is not in here has not joined, or was not heard of since its gateway was lost.
+    pub members: BTreeMap<String, MemberRecord>,
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn a_report_of_an_older_agent_is_read() {
+        let r: Report =
+            serde_json::from_str(r#"{"sequence": 3, "state": {"state": "exited", "generation": 2, "code": 143}}"#)
+                .unwrap();
+        assert_eq!((r.sequence, r.state), (3, MemberState::Exited { generation: 2, code: 143 }));
+        assert_eq!(r.checkpoint, None);
+    }
+
+    #[test]
+    fn a_notice_of_a_later_gateway_is_passed_over() {
+        for line in [r#"{"kind": "ping"}"#, r#"{"kind": "somethingNew"}"#] {
+            assert!(!matches!(serde_json::from_str::<Notice>(line).unwrap(), Notice::Assignment(_)), "{line}");
+        }
+    }
+
+    #[test]
+    fn orders_move_forward() {
+        assert!(Order::Stop < Order::Run && Order::Run < Order::End);
+    }
+}
