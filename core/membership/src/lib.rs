@@ -4,6 +4,7 @@
 //! environment each member starts with. Whatever changes the members makes a new round with a higher generation.
 #![warn(missing_docs)]
 
+pub mod agent;
 mod env;
 mod protocol;
 mod round;

@@ -47,6 +47,10 @@ pub struct Report {
     /// How far its processes are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// Its pod is being stopped (SIGTERM from the kubelet): its processes stop, and it starts no round any more. It may
+    /// come before the API server tells of it: a node that shuts down deletes no pods.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub leaving: bool,
 }
 
 /// What the processes of a member do.
@@ -62,7 +66,9 @@ pub enum MemberState {
         /// The round that they were started for; lower than [`Report::generation`] while they are being stopped.
         generation: u64,
     },
-    /// They have ended by themselves.
+    /// They have ended by themselves, and none have been started since. Of a round whose order is [`Order::Stop`] this
+    /// is the acknowledgement *stopped* too: nothing runs. An agent that was started again in its pod tells the round
+    /// of its predecessor in this way, with code 137: those processes are gone, and it starts in a later round only.
     Exited {
         /// The round that they were started for.
         generation: u64,
