@@ -1,14 +1,20 @@
-//! What a job's pod template says of nodes, in the engine's terms.
+//! What a job's pod template says of nodes, in the engine's terms, by itself and by the volumes that it names.
 
 use eto_api::ElasticJob;
 use eto_cycle::template::{self, Role};
 use eto_engine::placement::{Constraints, Requirement, Term, Toleration};
 use k8s_openapi::api::core::v1 as core;
 
-/// The constraints of a job's workers; none where the template is missing or broken (then no pod is made anyway).
-pub fn constraints(job: &ElasticJob) -> Constraints {
+use crate::cache::volumes::{Reach, Volumes, wanted};
+
+/// The constraints of a job's workers, and claims of which it is not known where their volumes will be; none where the
+/// template is missing or broken (then no pod is made anyway).
+pub fn constraints(job: &ElasticJob, volumes: &Volumes) -> (Constraints, Vec<String>) {
     let template = template::merged(job, Role::Worker).ok().flatten();
-    template.and_then(|t| t.spec).map(|spec| of_spec(&spec)).unwrap_or_default()
+    let Some(spec) = template.and_then(|t| t.spec) else { return Default::default() };
+    let namespace = job.metadata.namespace.as_deref().unwrap_or_default();
+    let Reach { terms, together, unbound } = volumes.reach(namespace, &wanted(&spec));
+    (Constraints { volumes: terms, together, ..of_spec(&spec) }, unbound)
 }
 
 fn of_spec(spec: &core::PodSpec) -> Constraints {
@@ -21,10 +27,11 @@ fn of_spec(spec: &core::PodSpec) -> Constraints {
         node_selector: spec.node_selector.clone().unwrap_or_default(),
         affinity: required.map(|r| r.node_selector_terms.iter().map(term).collect()),
         tolerations: spec.tolerations.iter().flatten().map(toleration).collect(),
+        ..Constraints::default()
     }
 }
 
-fn term(term: &core::NodeSelectorTerm) -> Term {
+pub(crate) fn term(term: &core::NodeSelectorTerm) -> Term {
     let all = |list: &Option<Vec<core::NodeSelectorRequirement>>| list.iter().flatten().map(requirement).collect();
     Term { labels: all(&term.match_expressions), fields: all(&term.match_fields) }
 }
@@ -58,11 +65,17 @@ mod tests {
                 "affinity": {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [
                     {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]}
                 ]}}},
+                "volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}],
                 "containers": [{"name": "c", "image": "i"}],
             }}},
         }))
         .unwrap();
-        let got = constraints(&job);
+        let volumes = Volumes::default();
+        volumes.claim(
+            &serde_json::from_value(json!({"metadata": {"namespace": "n", "name": "data"}, "spec": {}})).unwrap(),
+        );
+        let (got, unbound) = constraints(&job, &volumes);
+        assert_eq!(unbound, ["data"]);
         assert_eq!(got.node_selector.get("pool").map(String::as_str), Some("gpu"));
         assert!(got.tolerations[0].exists && got.tolerations[0].effect.as_deref() == Some("NoSchedule"));
         assert_eq!(got.affinity.unwrap()[0].labels[0].values, ["a"]);
@@ -70,6 +83,6 @@ mod tests {
             "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "j"}, "spec": {},
         }))
         .unwrap();
-        assert_eq!(constraints(&bare), Constraints::default());
+        assert_eq!(constraints(&bare, &volumes), (Constraints::default(), vec![]));
     }
 }

@@ -79,7 +79,8 @@ pub fn look(
         (Arc::clone(spec), mind.state.clone(), mind.memory.clone())
     };
     let asked = Asked { spec: Arc::clone(&spec), sequence: memory.sequence, round: state.last_generation };
-    let capacity = Capacity { fits: gathered.room.fits(job, &spec, &state), pending: pending(&pods) };
+    let capacity =
+        Capacity { fits: gathered.room.fits(job, &spec, &state, &context.caches.volumes), pending: pending(&pods) };
     let facts = Facts { job: &spec, state: &state, pods: &pods, signals: &gathered.signals, capacity, policies, now };
     let evaluate::Evaluated { decision, input } = evaluate::evaluate(&facts, wants, &mut memory);
 

@@ -17,6 +17,7 @@ use eto_engine::state::{JobState, Memory};
 use eto_engine::time::Time;
 
 use crate::cache::jobs::Job;
+use crate::cache::volumes::Volumes;
 use crate::constraints::constraints;
 use crate::context::Context;
 use crate::reconcile::{adopt, sick_nodes};
@@ -93,8 +94,14 @@ fn question(context: &Context, job: &Job, now: Time) -> Option<Question> {
     let draft = plan::plan(&spec, &mind.state, &pods, &facts, now);
     let need = placement::need(&spec, &mind.state, &draft)?;
     let (state, memory) = (draft.state, mind.memory.clone());
-    let constraints = constraints(&entry.object);
+    let object = Arc::clone(&entry.object);
     drop(entry);
+    let (mut constraints, unbound) = constraints(&object, &context.caches.volumes);
+    // One worker alone can take its volume anywhere.
+    constraints.together &= need.add.len() > 1;
+    if !unbound.is_empty() {
+        tracing::info!(job = %job.key, claims = unbound.join(", "), "placed without knowing where the volumes of these claims will be: they have none yet");
+    }
     Some(Question { spec, state, memory, pods, need, constraints })
 }
 
@@ -139,8 +146,8 @@ fn request(spec: &JobSpec) -> WorkerRequest {
 #[derive(Debug, Default)]
 pub struct Room {
     nodes: Vec<Node>,
-    /// Answers by template hash: jobs of one template ask alike.
-    known: Mutex<HashMap<String, u32>>,
+    /// Answers by namespace and template hash: jobs of one template ask alike, and claims are of a namespace.
+    known: Mutex<HashMap<(String, String), u32>>,
 }
 
 impl Room {
@@ -149,20 +156,22 @@ impl Room {
     }
 
     /// How many workers of the job would find a node now; `NONE` where that is not known or not asked for.
-    pub fn fits(&self, job: &Job, spec: &JobSpec, state: &JobState) -> u32 {
+    pub fn fits(&self, job: &Job, spec: &JobSpec, state: &JobState, volumes: &Volumes) -> u32 {
         // The built-in policy does not look at it; a growth that was taken back does.
         let wanted = spec.scaling.as_ref().is_some_and(|s| s.own_module)
             || state.last_resize.as_ref().is_some_and(|r| r.refused);
         let Some(template) = spec.template.as_ref().filter(|_| wanted && !self.nodes.is_empty()) else { return NONE };
-        if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&template.hash) {
+        let asked = (job.key.namespace.clone(), template.hash.clone());
+        if let Some(known) = self.known.lock().unwrap_or_else(PoisonError::into_inner).get(&asked) {
             return *known;
         }
         let object = Arc::clone(&job.entry().object);
         let own: HashSet<&str> = HashSet::new();
+        let (constraints, _) = constraints(&object, volumes);
         let candidates =
-            placement::prefilter(&self.nodes, &constraints(&object), &template.request, &Reservations::default(), &own);
+            placement::prefilter(&self.nodes, &constraints, &template.request, &Reservations::default(), &own);
         let fits = placement::fits(&candidates, &template.request);
-        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(template.hash.clone(), fits);
+        self.known.lock().unwrap_or_else(PoisonError::into_inner).insert(asked, fits);
         fits
     }
 }

@@ -17,6 +17,7 @@ mod resilience;
 mod scaling;
 mod starting;
 mod swap;
+mod volumes;
 
 use std::process::ExitCode;
 
@@ -41,6 +42,8 @@ fn main() -> ExitCode {
         policies::a_new_version_decides_without_a_restart,
         policies::spread_puts_workers_apart,
         policies::topology_keeps_workers_in_one_zone,
+        volumes::placement_stays_where_the_volumes_are,
+        volumes::workers_go_where_a_claim_of_one_node_is_in_use,
         resilience::killed_in_the_middle_of_a_resize,
         resilience::nothing_is_asked_at_steady_state,
         resilience::suspended_and_resumed,

@@ -17,6 +17,11 @@ pub struct Constraints {
     pub affinity: Option<Vec<Term>>,
     /// `tolerations`.
     pub tolerations: Vec<Toleration>,
+    /// Where the volumes of the pod's claims can be reached: for each that says it, terms of which one must hold, as in
+    /// `affinity`.
+    pub volumes: Vec<Vec<Term>>,
+    /// A volume that only one node at a time can have, and none has yet: all workers to come must share a node.
+    pub together: bool,
 }
 
 /// A node selector term: all of its requirements must hold. An empty one matches no node.
@@ -62,7 +67,8 @@ pub struct Candidates<'a> {
 }
 
 /// The nodes on which a worker may run and fits now. Nodes in `own` (where the job has members) are kept even if they
-/// are full or closed, so that members can be spoken of.
+/// are full or closed, so that members can be spoken of. Where all workers must share a node it is the one with room for
+/// most of them, the first of equals.
 pub fn prefilter<'a, S: BuildHasher>(
     nodes: &'a [Node],
     constraints: &Constraints,
@@ -82,11 +88,29 @@ pub fn prefilter<'a, S: BuildHasher>(
             out.free.push(free);
         }
     }
+    if constraints.together { roomiest(out, request, own) } else { out }
+}
+
+/// Closes all nodes but the one with the most room.
+fn roomiest<'a, S: BuildHasher>(
+    candidates: Candidates<'a>,
+    request: &WorkerRequest,
+    own: &HashSet<&str, S>,
+) -> Candidates<'a> {
+    let room: Vec<u32> = candidates.free.iter().map(|free| times(free, request)).collect();
+    let Some(most) = room.iter().max().and_then(|most| room.iter().position(|n| n == most)) else { return candidates };
+    let mut out = Candidates::default();
+    for (at, (node, free)) in candidates.nodes.into_iter().zip(candidates.free).enumerate() {
+        if at == most || own.contains(node.name.as_str()) {
+            out.nodes.push(node);
+            out.free.push(if at == most { free } else { WorkerRequest::default() });
+        }
+    }
     out
 }
 
 /// How many workers with this request would fit on the candidates now; [`NONE`] where the request is empty. An
-/// estimate: the scheduler also looks at what this does not (volumes, spread, other resources).
+/// estimate: the scheduler also looks at what this does not (spread, other resources, volumes that are not made yet).
 pub fn fits(candidates: &Candidates<'_>, request: &WorkerRequest) -> u32 {
     candidates.free.iter().map(|free| times(free, request)).fold(0, u32::saturating_add)
 }
@@ -128,15 +152,17 @@ fn tolerated(taints: &[Taint], tolerations: &[Toleration]) -> bool {
 
 fn selected(node: &Node, constraints: &Constraints) -> bool {
     let selector = constraints.node_selector.iter().all(|(k, v)| node.labels.get(k) == Some(v));
-    let affinity = constraints.affinity.as_ref().is_none_or(|terms| {
-        terms.iter().any(|term| {
-            let empty = term.labels.is_empty() && term.fields.is_empty();
-            !empty
-                && term.labels.iter().all(|r| holds(r, node.labels.get(&r.key).map(String::as_str)))
-                && term.fields.iter().all(|r| r.key == "metadata.name" && holds(r, Some(&node.name)))
-        })
-    });
-    selector && affinity
+    let one_of = |terms: &[Term]| terms.iter().any(|term| matches(node, term));
+    selector
+        && constraints.affinity.as_deref().is_none_or(one_of)
+        && constraints.volumes.iter().all(|terms| one_of(terms))
+}
+
+fn matches(node: &Node, term: &Term) -> bool {
+    let empty = term.labels.is_empty() && term.fields.is_empty();
+    !empty
+        && term.labels.iter().all(|r| holds(r, node.labels.get(&r.key).map(String::as_str)))
+        && term.fields.iter().all(|r| r.key == "metadata.name" && holds(r, Some(&node.name)))
 }
 
 fn holds(requirement: &Requirement, value: Option<&str>) -> bool {

@@ -11,5 +11,6 @@ mod plan;
 mod properties;
 mod stories;
 mod view;
+mod volumes;
 mod wants;
 mod world;

@@ -1,4 +1,4 @@
-//! What is there, as the API server told: jobs, pods, nodes and services, watched and trimmed on the way in.
+//! What is there, as the API server told: jobs, pods, nodes and volumes, watched and trimmed on the way in.
 //!
 //! The loops read nothing else: no object is fetched on its own. What this replica wrote itself is put in at once, from
 //! the answer to the write, and later news that is older than that is passed over, so that a slow watch never makes the
@@ -8,6 +8,7 @@ pub mod jobs;
 pub mod nodes;
 mod observe;
 pub mod pods;
+pub mod volumes;
 mod watch;
 
 pub(crate) use watch::seen;

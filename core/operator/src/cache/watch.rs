@@ -11,6 +11,7 @@ use eto_engine::job::JobKey;
 use eto_engine::observe::Pod;
 use futures::{StreamExt, pin_mut};
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::storage::v1::StorageClass;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::DefaultBackoff;
 use kube::runtime::watcher::{self, Event, watcher};
@@ -23,6 +24,7 @@ use super::nodes::Nodes;
 use super::observe::observe;
 use super::pods::{Pods, Seen};
 use super::version;
+use super::volumes::Volumes;
 use crate::queue::Queue;
 use crate::settings::Kubernetes;
 use crate::telemetry::Telemetry;
@@ -34,6 +36,7 @@ pub struct Watches {
     pub jobs: Arc<Jobs>,
     pub pods: Arc<Pods>,
     pub nodes: Arc<Nodes>,
+    pub volumes: Arc<Volumes>,
 }
 
 /// Becomes true when a watch has read its first list whole.
@@ -64,18 +67,33 @@ pub fn start(
     tokio::spawn(follow(api, all.clone(), "elasticjobs", sender, t, s, move |event| job_event(&jobs, &q, event)));
 
     let (sender, t, s) = begin();
-    let (pods, nodes, q) = (Arc::clone(&caches.pods), Arc::clone(&caches.nodes), queue.clone());
-    let jobs = Arc::clone(&caches.jobs);
+    let (caches_of_pods, q) = (caches.clone(), queue.clone());
     let (api, config): (Api<core::Pod>, _) = if settings.watch_all_pods {
         (Api::all(client.clone()), all.clone())
     } else {
         (scoped(client, &settings.namespace), ours)
     };
-    tokio::spawn(follow(api, config, "pods", sender, t, s, move |event| pod_event(&jobs, &pods, &nodes, &q, event)));
+    tokio::spawn(follow(api, config, "pods", sender, t, s, move |event| pod_event(&caches_of_pods, &q, event)));
 
     let (sender, t, s) = begin();
     let nodes = Arc::clone(&caches.nodes);
-    tokio::spawn(follow(Api::all(client.clone()), all, "nodes", sender, t, s, move |event| node_event(&nodes, event)));
+    let api: Api<core::Node> = Api::all(client.clone());
+    tokio::spawn(follow(api, all.clone(), "nodes", sender, t, s, move |event| node_event(&nodes, event)));
+
+    let (sender, t, s) = begin();
+    let volumes = Arc::clone(&caches.volumes);
+    let api: Api<core::PersistentVolumeClaim> = scoped(client, &settings.namespace);
+    tokio::spawn(follow(api, all.clone(), "persistentvolumeclaims", sender, t, s, move |e| claim_event(&volumes, e)));
+
+    let (sender, t, s) = begin();
+    let volumes = Arc::clone(&caches.volumes);
+    let api: Api<core::PersistentVolume> = Api::all(client.clone());
+    tokio::spawn(follow(api, all.clone(), "persistentvolumes", sender, t, s, move |e| volume_event(&volumes, e)));
+
+    let (sender, t, s) = begin();
+    let volumes = Arc::clone(&caches.volumes);
+    let api: Api<StorageClass> = Api::all(client.clone());
+    tokio::spawn(follow(api, all, "storageclasses", sender, t, s, move |e| class_event(&volumes, e)));
     synced
 }
 
@@ -173,14 +191,17 @@ fn job_event(jobs: &Jobs, queue: &Queue, event: Event<ElasticJob>) {
     }
 }
 
-fn pod_event(jobs: &Jobs, pods: &Pods, nodes: &Nodes, queue: &Queue, event: Event<core::Pod>) {
+fn pod_event(caches: &Watches, queue: &Queue, event: Event<core::Pod>) {
+    let Watches { jobs, pods, nodes, volumes } = caches;
     match event {
         Event::Init => {
             pods.list_begins();
             nodes.pod_list_begins();
+            volumes.pod_list(true);
         }
         Event::InitDone => {
             nodes.pod_list_ends();
+            volumes.pod_list(false);
             let touched: HashSet<String> = pods.list_ends().into_iter().collect();
             if !touched.is_empty() {
                 for job in jobs.all().iter().filter(|j| touched.contains(&j.uid)) {
@@ -190,6 +211,7 @@ fn pod_event(jobs: &Jobs, pods: &Pods, nodes: &Nodes, queue: &Queue, event: Even
         }
         Event::InitApply(pod) | Event::Apply(pod) => {
             nodes.pod(&pod);
+            volumes.pod(&pod);
             if let Some(seen) = seen(&pod) {
                 let key = JobKey { namespace: seen.namespace.clone(), name: seen.job.clone() };
                 if let Some(node) = seen.pod.node.as_deref().filter(|_| is_fault(&seen.pod)) {
@@ -203,6 +225,7 @@ fn pod_event(jobs: &Jobs, pods: &Pods, nodes: &Nodes, queue: &Queue, event: Even
         Event::Delete(pod) => {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             nodes.pod_gone(uid);
+            volumes.pod_gone(uid);
             if let Some(seen) = seen(&pod)
                 && pods.gone(&seen.owner, uid)
             {
@@ -238,6 +261,33 @@ fn node_event(nodes: &Nodes, event: Event<core::Node>) {
         Event::InitDone => nodes.list_ends(),
         Event::InitApply(node) | Event::Apply(node) => nodes.seen(&node),
         Event::Delete(node) => nodes.gone(node.metadata.name.as_deref().unwrap_or_default()),
+    }
+}
+
+fn claim_event(volumes: &Volumes, event: Event<core::PersistentVolumeClaim>) {
+    match event {
+        Event::Init => volumes.claim_list(true),
+        Event::InitDone => volumes.claim_list(false),
+        Event::InitApply(claim) | Event::Apply(claim) => volumes.claim(&claim),
+        Event::Delete(claim) => volumes.claim_gone(&claim),
+    }
+}
+
+fn volume_event(volumes: &Volumes, event: Event<core::PersistentVolume>) {
+    match event {
+        Event::Init => volumes.volume_list(true),
+        Event::InitDone => volumes.volume_list(false),
+        Event::InitApply(volume) | Event::Apply(volume) => volumes.volume(&volume),
+        Event::Delete(volume) => volumes.volume_gone(volume.metadata.name.as_deref().unwrap_or_default()),
+    }
+}
+
+fn class_event(volumes: &Volumes, event: Event<StorageClass>) {
+    match event {
+        Event::Init => volumes.class_list(true),
+        Event::InitDone => volumes.class_list(false),
+        Event::InitApply(class) | Event::Apply(class) => volumes.class(&class),
+        Event::Delete(class) => volumes.class_gone(class.metadata.name.as_deref().unwrap_or_default()),
     }
 }
 
