@@ -34,8 +34,10 @@ pub const KILL_AGAIN_MS: u64 = 1_000;
 #[derive(Clone, Debug, PartialEq)]
 struct Group {
     generation: u64,
-    /// Somebody wants it to stop: a new round, the job's end, the pod's own SIGTERM. Else it ends by itself.
+    /// Somebody wants it to stop: a new round, the job's end, the pod's own SIGTERM. What comes then is no failure.
     ordered: bool,
+    /// It ended, or one of it failed, before anybody asked: that stands, though it is not all gone yet.
+    by_itself: bool,
     /// When it is killed (again); `None` = nobody asked it to stop.
     kill_at_ms: Option<u64>,
     exits: Exits,
@@ -202,7 +204,7 @@ impl Agent {
         let Some(group) = &mut self.group else { return };
         let at = now_ms.saturating_add(grace_ms);
         let asked = group.kill_at_ms.is_some();
-        group.ordered = true;
+        group.ordered |= !group.by_itself;
         group.kill_at_ms = Some(group.kill_at_ms.map_or(at, |before| before.min(at)));
         if !asked {
             out.push(Command::Terminate);
@@ -212,8 +214,16 @@ impl Agent {
     fn process_ended(&mut self, of: u64, exit: Exit, main: bool, left: u32, now_ms: u64, out: &mut Vec<Command>) {
         let Some(group) = self.group.as_mut().filter(|g| g.generation == of) else { return };
         group.exits.add(exit, main);
-        // One of several has failed: the others would wait for it, some for half an hour.
-        if main && left > 0 && exit != Exit::Code(0) && group.kill_at_ms.is_none() {
+        if !main || group.kill_at_ms.is_some() {
+            return;
+        }
+        if left == 0 {
+            // What a script leaves behind when it ends by itself ends with it, as in any container.
+            group.by_itself = true;
+            group.kill_at_ms = Some(now_ms);
+        } else if exit != Exit::Code(0) {
+            // One of several has failed: the others would wait for it, some for half an hour.
+            group.by_itself = true;
             group.kill_at_ms = Some(now_ms.saturating_add(LOSS_GRACE_MS));
             out.push(Command::Terminate);
         }
@@ -283,7 +293,8 @@ impl Agent {
             out.push(Command::Start(Box::new(Launch { assignment: seen.clone(), rank })));
             self.started = generation;
             self.ended = None;
-            self.group = Some(Group { generation, ordered: false, kill_at_ms: None, exits: Exits::default() });
+            self.group =
+                Some(Group { generation, ordered: false, by_itself: false, kill_at_ms: None, exits: Exits::default() });
         }
         out.push(Command::Report);
     }

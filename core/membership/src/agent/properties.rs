@@ -14,8 +14,10 @@ enum Happening {
         order: Order,
         in_it: bool,
     },
+    /// What the agent started ends, and with `whole` all that it left behind too.
     Ends {
         exit: Exit,
+        whole: bool,
     },
     /// A message of an earlier group that comes late.
     LateGone {
@@ -43,7 +45,7 @@ fn happening() -> impl Strategy<Value = Happening> {
     prop_oneof![
         10 => (0u64..12, order, any::<bool>())
             .prop_map(|(generation, order, in_it)| Happening::Told { generation, order, in_it }),
-        6 => exit.prop_map(|exit| Happening::Ends { exit }),
+        6 => (exit, any::<bool>()).prop_map(|(exit, whole)| Happening::Ends { exit, whole }),
         1 => (0u64..12).prop_map(|generation| Happening::LateGone { generation }),
         1 => Just(Happening::Signalled),
         2 => (proptest::option::of(0u64..12), 0u64..100)
@@ -62,6 +64,10 @@ struct World {
     /// The greatest (generation, order) ever told.
     newest: Option<(u64, Order)>,
     starts: Vec<u64>,
+    /// What the agent started has ended; what that left behind has not.
+    over: bool,
+    /// It ended with 143 by itself.
+    said_143: bool,
     ended: bool,
 }
 
@@ -80,12 +86,13 @@ impl World {
                     assert_eq!(member.uid.as_deref(), Some(ME));
                     self.starts.push(generation);
                     (self.running, self.asked_at) = (Some(generation), None);
+                    (self.over, self.said_143) = (false, false);
                 }
                 Command::Terminate => {
                     assert!(self.running.is_some() && self.asked_at.is_none());
                     self.asked_at = Some(self.now);
                 }
-                Command::Kill => assert!(self.running.is_some() && self.asked_at.is_some(), "killed without a word"),
+                Command::Kill => assert!(self.asked_at.is_some() || self.over, "killed without a word"),
                 Command::End { code } => {
                     assert_eq!(self.running, None, "it leaves something behind");
                     assert!((0..=255).contains(code));
@@ -95,7 +102,8 @@ impl World {
             }
         }
         assert_eq!(self.running.is_some(), matches!(agent.state(), MemberState::Running { .. }));
-        assert_eq!(self.asked_at.is_some() && self.running.is_some(), agent.next_deadline().is_some());
+        let ending = self.running.is_some() && (self.asked_at.is_some() || self.over);
+        assert_eq!(ending, agent.next_deadline().is_some());
         if let (Some(at), Some(asked)) = (agent.next_deadline(), self.asked_at) {
             assert!(at > self.now && at <= self.now.max(asked) + 30_000, "{at} at {}", self.now);
         }
@@ -112,10 +120,14 @@ fn play(agent: &mut Agent, world: &mut World, happening: &Happening) {
             let uids = if generation % 5 == 4 { &["x"] } else { uids };
             events.push(Event::Assigned(Box::new(assignment(generation, order, uids))));
         }
-        Happening::Ends { exit } => {
+        Happening::Ends { exit, whole } => {
             if let Some(generation) = world.running {
-                events.push(Event::ProcessEnded { generation, exit, main: true, left: 0 });
-                events.push(Event::GroupGone { generation });
+                if !world.over {
+                    events.push(Event::ProcessEnded { generation, exit, main: true, left: 0 });
+                }
+                if world.over || whole {
+                    events.push(Event::GroupGone { generation });
+                }
             }
         }
         Happening::LateGone { generation } => {
@@ -137,6 +149,10 @@ fn play(agent: &mut Agent, world: &mut World, happening: &Happening) {
         let before = agent.report();
         if matches!(event, Event::GroupGone { generation } if world.running == Some(generation)) {
             world.running = None;
+        }
+        if let Event::ProcessEnded { exit, .. } = event {
+            world.over = true;
+            world.said_143 |= exit == Exit::Code(143);
         }
         let told = match &event {
             Event::Assigned(a) => Some((a.round.generation, a.order)),
@@ -192,7 +208,7 @@ proptest! {
             let asked = world.asked_at.is_some();
             play(&mut agent, &mut world, &happening);
             if agent.report().checkpoint != before {
-                let by_exit = asked && matches!(happening, Happening::Ends { exit: Exit::Code(143) });
+                let by_exit = asked && world.said_143 && matches!(happening, Happening::Ends { .. });
                 prop_assert!(by_exit || matches!(happening, Happening::Checkpoint { .. }), "{happening:?}");
             }
         }

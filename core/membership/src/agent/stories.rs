@@ -25,9 +25,9 @@ fn told(a: &mut Agent, generation: u64, order: Order, uids: &[&str], now: u64) -
 }
 
 fn ended(a: &mut Agent, generation: u64, exit: Exit, now: u64) -> Vec<Command> {
-    let mut out = a.step(Event::ProcessEnded { generation, exit, main: true, left: 0 }, now);
-    out.extend(a.step(Event::GroupGone { generation }, now));
-    out
+    let out = a.step(Event::ProcessEnded { generation, exit, main: true, left: 0 }, now);
+    assert!(out.is_empty() || out == [Command::Kill], "what is left behind is killed, if nobody asked it to stop");
+    a.step(Event::GroupGone { generation }, now)
 }
 
 fn started(commands: &[Command]) -> Option<(u64, usize)> {
@@ -186,6 +186,16 @@ fn one_of_several_processes_that_fails_takes_the_others_with_it() {
     assert_eq!(a.step(Event::Tick, 100 + LOSS_GRACE_MS), [Command::Kill]);
     assert_eq!(ended(&mut a, 1, Exit::Signal(9), 6_000), [Command::Report]);
     assert_eq!(a.state(), MemberState::Exited { generation: 1, code: 7 });
+}
+
+#[test]
+fn an_end_by_itself_stands_though_a_round_comes_before_all_is_gone() {
+    let mut a = running(1);
+    let over = Event::ProcessEnded { generation: 1, exit: Exit::Code(0), main: true, left: 0 };
+    assert_eq!(a.step(over, 100), [Command::Kill], "a child it left behind");
+    assert_eq!(told(&mut a, 2, Order::Stop, &["x", ME], 101), [Command::Report]);
+    let out = a.step(Event::GroupGone { generation: 1 }, 102);
+    assert_eq!(out, [Command::Report, Command::End { code: 0 }]);
 }
 
 #[test]
