@@ -66,7 +66,7 @@ struct World {
     starts: Vec<u64>,
     /// What the agent started has ended; what that left behind has not.
     over: bool,
-    /// It ended with 143 by itself.
+    /// What ended last ended with 143 by itself.
     said_143: bool,
     ended: bool,
 }
@@ -86,7 +86,7 @@ impl World {
                     assert_eq!(member.uid.as_deref(), Some(ME));
                     self.starts.push(generation);
                     (self.running, self.asked_at) = (Some(generation), None);
-                    (self.over, self.said_143) = (false, false);
+                    self.over = false;
                 }
                 Command::Terminate => {
                     assert!(self.running.is_some() && self.asked_at.is_none());
@@ -152,7 +152,7 @@ fn play(agent: &mut Agent, world: &mut World, happening: &Happening) {
         }
         if let Event::ProcessEnded { exit, .. } = event {
             world.over = true;
-            world.said_143 |= exit == Exit::Code(143);
+            world.said_143 = exit == Exit::Code(143);
         }
         let told = match &event {
             Event::Assigned(a) => Some((a.round.generation, a.order)),
