@@ -13,28 +13,28 @@ help: ## this list
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: policies ## train on this machine; the policy grows and shrinks the job and is swapped while it runs
-	@tools/setup.sh python
+	@tools/setup.sh python protoc
 	@tools/demo.sh
 
 demo-check: policies ## the same without a terminal, with one line for each thing that must happen
-	@tools/setup.sh python
+	@tools/setup.sh python protoc
 	@tools/demo.sh --check
 
-test: policies ## all unit and integration tests (a real Prometheus among them; no cluster)
-	@tools/setup.sh prometheus
+test: policies ## all unit and integration tests (a real Prometheus and etcd among them; no cluster)
+	@tools/setup.sh prometheus protoc etcd
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
-	@tools/setup.sh prometheus helm cluster
+	@tools/setup.sh prometheus protoc helm cluster
 	@tests/e2e.sh
 	@tests/install.sh
 
 bench: policies ## microbenchmarks and the scale run
-	@tools/setup.sh prometheus
+	@tools/setup.sh prometheus protoc
 	$(CARGO) bench --locked -p eto-benches
 
 measure: policies ## long measurements on a real control plane (see benches/README.md)
-	@tools/setup.sh prometheus cluster
+	@tools/setup.sh prometheus protoc cluster
 	@benches/measure.sh
 
 policies: ## build the policies of policies/ as components into target/policies
@@ -51,6 +51,7 @@ layout: ## file and function lengths, links between documents
 	@tools/links.sh
 
 clippy: ## lints; no warning passes
+	@tools/setup.sh protoc
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
 	$(CARGO) clippy --workspace --test e2e --locked -- -D warnings # not among "all": plain `cargo test` leaves it out
 
@@ -59,6 +60,7 @@ deny: ## licences, sources and forbidden crates of the dependency tree
 	@tools/deny.sh
 
 docs: ## the crates' documentation, without a warning
+	@tools/setup.sh protoc
 	RUSTDOCFLAGS="-D warnings" $(CARGO) doc --workspace --no-deps --locked
 
 chart: ## lint the Helm chart
@@ -66,11 +68,11 @@ chart: ## lint the Helm chart
 	@tools/chart.sh
 
 generate: ## write the generated files (CRDs, operator.yaml)
-	@tools/setup.sh helm
+	@tools/setup.sh protoc helm
 	@tools/generate.sh write
 
 generate-check: ## fail if a generated file is not what `make generate` writes
-	@tools/setup.sh helm
+	@tools/setup.sh protoc helm
 	@tools/generate.sh check
 
 clean: ## remove build output of this checkout (not the shared caches)

@@ -2,6 +2,8 @@
 # Gets what a step needs of the machine: setup.sh WHAT...
 #   wasm        a Rust toolchain that can build wasm32-unknown-unknown (policies)
 #   python      Python 3 (the demo's training program)
+#   protoc      the protocol buffers compiler, which the build of the etcd client needs (everything but guests)
+#   etcd        etcd, built from its Go module (gateway tests)
 #   prometheus  Prometheus, from the distribution's packages (signal tests)
 #   cluster     Kubernetes built from its Go modules (end-to-end tests); CLUSTER=--control-plane leaves out real nodes
 #   helm        helm, built from its Go module (chart)
@@ -37,6 +39,20 @@ setup_wasm() {
   name=$("$root/tools/wasm-toolchain.sh" 2>"$log") || { cat "$log" >&2; rm -f "$log"; die "no toolchain for wasm32-unknown-unknown"; }
   rm -f "$log"
   say "wasm toolchain: $name"
+}
+
+setup_protoc() {
+  # Where protoc came some other way, its own includes are beside it.
+  [ -z "${PROTOC:-}" ] || return 0
+  local at
+  at=$(command -v protoc) && [ -e "$(dirname "$at")/../include/google/protobuf/descriptor.proto" ] ||
+    apt_get protobuf-compiler libprotobuf-dev
+}
+
+setup_etcd() {
+  [ -z "${ETO_ETCD:-}" ] || return 0
+  need_go
+  "$root/tests/cluster/build.sh" --etcd >&2
 }
 
 setup_prometheus() {
@@ -84,10 +100,10 @@ setup_deny() {
   say "built cargo-deny in $((SECONDS - t)) s"
 }
 
-[ $# -gt 0 ] || { sed -n '2,10p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,12p' "$0"; exit 2; }
 for what in "$@"; do
   case $what in
-    wasm | python | prometheus | cluster | helm | deny) "setup_$what" ;;
+    wasm | python | protoc | etcd | prometheus | cluster | helm | deny) "setup_$what" ;;
     *) die "unknown: $what" ;;
   esac
 done

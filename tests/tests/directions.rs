@@ -12,6 +12,7 @@ use serde_json::Value;
 /// What each crate of the product may depend on, of ours. A crate that is not listed fails the test.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("eto-membership", &[]),
+    ("eto-gateway", &["eto-membership"]),
     ("eto-engine", &["eto-membership"]),
     ("eto-api", &[]),
     ("eto-policy-host", &["eto-engine"]),
@@ -42,7 +43,20 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("wit-bindgen", &["eto-policy-sdk"]),
     ("kube", &["eto-api", "eto-operator", "eto-cli", "eto-e2e", "eto-benches"]),
     ("reqwest", &["eto-signals", "eto-operator", "eto-e2e", "eto-benches"]),
-    ("tokio", &["eto-signals", "eto-policy-host", "eto-operator", "eto-local", "eto-cli", "eto-e2e", "eto-benches"]),
+    ("etcd-client", &["eto-gateway"]),
+    (
+        "tokio",
+        &[
+            "eto-signals",
+            "eto-gateway",
+            "eto-policy-host",
+            "eto-operator",
+            "eto-local",
+            "eto-cli",
+            "eto-e2e",
+            "eto-benches",
+        ],
+    ),
 ];
 
 fn metadata() -> Value {

@@ -6,10 +6,12 @@
 
 pub mod agent;
 mod env;
+mod fence;
 mod protocol;
 mod round;
 
 pub use env::{FrameworkKind, member_env};
+pub use fence::Refused;
 pub use protocol::{
     Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Notice, Order, PROTOCOL,
     Progress, Report, SUSPECT_AFTER_MS,

@@ -1,0 +1,17 @@
+//! What the tests share: a real etcd of one or three members over TLS with client certificates.
+#![allow(dead_code, reason = "each test file uses a part of it")]
+
+pub(crate) mod etcd;
+pub(crate) mod facts;
+
+use std::future::Future;
+use std::time::Duration;
+
+/// Waits until it holds; for no longer than 30 s.
+pub(crate) async fn until<F: Future<Output = bool>>(what: &str, mut holds: impl FnMut() -> F) {
+    let limit = tokio::time::Instant::now() + Duration::from_secs(30);
+    while !holds().await {
+        assert!(tokio::time::Instant::now() < limit, "did not happen within 30 s: {what}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
