@@ -30,6 +30,15 @@ pub(crate) struct Session {
     client: Client,
     credentials: Option<Credentials>,
     deadline: Instant,
+    /// Whether what was late is tried again.
+    patient: bool,
+}
+
+impl Session {
+    /// The same, but what is late is given up at once.
+    pub(crate) fn impatient(&self) -> Session {
+        Session { patient: false, ..self.clone() }
+    }
 }
 
 /// As read from the files of now. Has no `Debug`: it must not be shown.
@@ -65,7 +74,7 @@ impl Http {
                 client
             }
         };
-        Ok(Session { client, credentials, deadline })
+        Ok(Session { client, credentials, deadline, patient: true })
     }
 
     fn build(&self, files: &TlsFiles) -> Result<Client, SourceError> {
@@ -123,6 +132,7 @@ impl Http {
                 Err(_) => Err(SourceError::Timeout { after: left }),
             };
             match outcome {
+                Err(error) if error.is_late() && !session.patient => return Err(error),
                 Err(error) if error.is_transient() && tried < self.settings.retries => {
                     let wait = backoff(tried);
                     if Instant::now() + wait >= session.deadline {

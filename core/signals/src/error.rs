@@ -164,6 +164,15 @@ impl SourceError {
             && !matches!(self, SourceError::Refused { kind, .. } if kind == "bad_data")
     }
 
+    /// Whether it ran out of time: the source may be slow, or only this query over these series.
+    pub(crate) fn is_late(&self) -> bool {
+        match self {
+            SourceError::Timeout { .. } => true,
+            SourceError::Refused { kind, .. } => matches!(kind.as_str(), "timeout" | "canceled"),
+            _ => false,
+        }
+    }
+
     /// Whether it comes of what was read: the same query over other series may well be answered.
     pub(crate) fn is_of_the_data(&self) -> bool {
         match self {

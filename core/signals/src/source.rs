@@ -1,6 +1,6 @@
 //! Prometheus as a source of signals.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -45,13 +45,24 @@ struct Health {
     wanted: Time,
     /// Since when there have been answers; `None` after one without.
     since: Option<Time>,
+    /// Some of it did not answer in time when it was last asked for.
+    late: bool,
+    /// When the namespaces' shared request was last of no use, so that each is asked for by itself.
+    apart: Option<Time>,
 }
+
+/// For how long namespaces are asked for one by one after the request that they share was of no use.
+const APART: Duration = Duration::from_secs(600);
 
 /// A signal's answer.
 struct Fetched {
     data: SignalData,
     /// Prometheus (or what it asks in turn) said that parts are missing.
     partial: bool,
+    /// Some namespaces did not answer in time.
+    late: bool,
+    /// The request that all namespaces share was tried, and of no use.
+    apart: bool,
 }
 
 impl fmt::Debug for Prometheus {
@@ -78,8 +89,12 @@ impl Prometheus {
     pub async fn gather(&self, wants: &Wants, now: Time) -> SignalSet {
         let mut plans: Vec<_> =
             wants.iter().map(|(id, namespaces)| (id, namespaces, self.plan(id, namespaces, now))).collect();
-        // Whoever comes first gets the connections: what all jobs need before what one team asks for many times.
-        plans.sort_by_key(|(id, _, plan)| (id.query.is_some(), plan.as_ref().map_or(0, Vec::len)));
+        // Whoever comes first gets the connections: what all jobs need before what one team asks for many times, and both
+        // before what kept a connection until it was too late.
+        let late = self.late();
+        plans.sort_by_key(|(id, _, plan)| {
+            (id.query.is_some() && late.contains(*id), id.query.is_some(), plan.as_ref().map_or(0, Vec::len))
+        });
         let session = self.http.session().await;
         let answers = join_all(plans.into_iter().map(|(id, namespaces, plan)| {
             let session = session.as_ref();
@@ -102,6 +117,18 @@ impl Prometheus {
             .ok_or_else(|| SourceError::UnknownSignal { name: shorten(&id.name) })
     }
 
+    /// Signals of which something was late when they were last asked for.
+    fn late(&self) -> HashSet<SignalId> {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.signals.iter().filter(|(_, health)| health.late).map(|(id, _)| id.clone()).collect()
+    }
+
+    /// Whether the namespaces of a custom query are to be asked for one by one.
+    fn is_apart(&self, id: &SignalId, now: Time) -> bool {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.signals.get(id).and_then(|health| health.apart).is_some_and(|at| now.since(at) < APART)
+    }
+
     fn custom(&self, query: &str, now: Time) -> Result<Arc<Custom>, QueryError> {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let label = &self.settings.namespace_label;
@@ -112,7 +139,7 @@ impl Prometheus {
     }
 
     /// Fetches a signal. What many namespaces share in one request must not fail for all because of the series of one:
-    /// where it may be that, each is asked for by itself.
+    /// where it may be that, each is asked for by itself, and again so for a while.
     async fn answer(
         &self,
         session: &Session,
@@ -122,14 +149,21 @@ impl Prometheus {
         now: Time,
     ) -> Result<Fetched, SourceError> {
         let is_shared = matches!(requests.as_slice(), [Request { shape: Shape::Custom { only: None }, .. }]);
-        let outcome = self.fetch(session, requests, namespaces, now).await;
-        match (&outcome, id.query.as_deref()) {
-            (Err(error), Some(query)) if is_shared && error.is_of_the_data() => {
-                let custom = self.custom(query, now)?;
-                self.fetch(session, apart(&self.settings, &custom, namespaces), namespaces, now).await
+        let Some(query) = id.query.as_deref().filter(|_| is_shared) else {
+            return self.fetch(session, requests, namespaces, now).await;
+        };
+        let shared = !self.is_apart(id, now);
+        if shared {
+            // The time for a second try is better spent on asking apart.
+            let outcome = self.fetch(&session.impatient(), requests, namespaces, now).await;
+            match outcome {
+                Err(error) if error.is_of_the_data() || error.is_late() => {}
+                outcome => return outcome,
             }
-            _ => outcome,
         }
+        let custom = self.custom(query, now)?;
+        let fetched = self.fetch(session, apart(&self.settings, &custom, namespaces), namespaces, now).await?;
+        Ok(Fetched { apart: shared, ..fetched })
     }
 
     async fn fetch(
@@ -139,7 +173,7 @@ impl Prometheus {
         namespaces: &BTreeSet<String>,
         now: Time,
     ) -> Result<Fetched, SourceError> {
-        let mut partial = false;
+        let (mut partial, mut late) = (false, false);
         let mut data = SignalData::default();
         let bodies = join_all(requests.into_iter().map(|request| self.bodies(session, request))).await;
         let (mut answered, mut last) = (bodies.is_empty(), None);
@@ -164,6 +198,7 @@ impl Prometheus {
                     merge(&mut data, part);
                 }
                 (Err(error), Some(namespace)) => {
+                    late |= error.is_late();
                     data.namespace_trouble.insert(namespace, error.to_string());
                     last = Some(error);
                 }
@@ -171,8 +206,9 @@ impl Prometheus {
             }
         }
         match last {
-            Some(error) if !answered || error.is_outage() => Err(error),
-            _ => Ok(Fetched { data, partial }),
+            // Others were answered in time: a source that is slow as a whole would not have done that.
+            Some(error) if !answered || (error.is_outage() && !error.is_late()) => Err(error),
+            _ => Ok(Fetched { data, partial, late, apart: false }),
         }
     }
 
@@ -195,20 +231,31 @@ impl Prometheus {
     /// Puts the answers together and keeps the books on outages.
     fn conclude(&self, answers: Vec<(&SignalId, Result<Fetched, SourceError>)>, now: Time) -> SignalSet {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if answers.iter().any(|(_, outcome)| matches!(outcome, Err(error) if error.is_outage())) {
+        let answered = answers.iter().any(|(_, outcome)| outcome.is_ok());
+        // One query that takes too long beside others that are answered is that query's trouble.
+        let is_outage = |error: &SourceError| error.is_outage() && !(answered && error.is_late());
+        if answers.iter().any(|(_, outcome)| matches!(outcome, Err(error) if is_outage(error))) {
             kept.source = None;
-        } else if answers.iter().any(|(_, outcome)| outcome.is_ok()) {
+        } else if answered {
             kept.source.get_or_insert(now);
         }
         let source = kept.source;
         let mut set = SignalSet { at: now, signals: HashMap::with_capacity(answers.len()) };
         for (id, outcome) in answers {
             let known = kept.signals.contains_key(id);
-            let health = kept.signals.entry(id.clone()).or_insert(Health { wanted: now, since: source });
+            let fresh = Health { wanted: now, since: source, late: false, apart: None };
+            let health = kept.signals.entry(id.clone()).or_insert(fresh);
             health.wanted = now;
+            match &outcome {
+                Ok(fetched) => {
+                    health.late = fetched.late;
+                    health.apart = if fetched.apart { Some(now) } else { health.apart };
+                }
+                Err(error) => health.late = error.is_late(),
+            }
             let data = match outcome {
                 // What is shown may be too small: no better than an outage for a shrink, good enough for all else.
-                Ok(Fetched { data, partial: true }) => {
+                Ok(Fetched { data, partial: true, .. }) => {
                     health.since = None;
                     SignalData { healthy_since: None, ..data }
                 }

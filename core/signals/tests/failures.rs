@@ -240,6 +240,46 @@ async fn one_namespace_that_fails_is_its_own_trouble() {
     assert!(data.trouble.is_none() && data.healthy_since.is_some(), "{data:?}");
 }
 
+/// Who shares a request with a namespace that is late is asked for by itself, at once, and for a while without trying the
+/// shared request again.
+#[tokio::test]
+async fn one_namespace_that_is_late_is_its_own_trouble() {
+    let shared = Arc::new(AtomicUsize::new(0));
+    let seen = Arc::clone(&shared);
+    let settings = server(move |_, request| {
+        let (of_both, late) = (request.contains("good") && request.contains("late"), request.contains("late"));
+        seen.fetch_add(usize::from(of_both), Ordering::SeqCst);
+        async move {
+            if late {
+                return std::future::pending::<Response>().await;
+            }
+            ONE.replace("\"a\"", "\"good\"").into_response()
+        }
+    })
+    .await;
+    let settings = PrometheusSettings {
+        retries: 1,
+        timeout: Duration::from_millis(700),
+        deadline: Duration::from_secs(5),
+        ..settings
+    };
+    let prometheus = Prometheus::new(settings).unwrap();
+    let id = custom("sum(x)");
+    let gather = async |at: u64| {
+        let mut set = prometheus.gather(&wants(&[&id], &["good", "late"]), Time(at)).await;
+        set.signals.remove(&id).unwrap()
+    };
+    for at in [1000, 2000] {
+        let data = gather(at).await;
+        assert!((data.per_namespace["good"].value - 4.0).abs() < f64::EPSILON, "{data:?}");
+        assert!(data.namespace_trouble["late"].contains("did not answer within"), "{data:?}");
+        assert_eq!((data.trouble.clone(), data.healthy_since), (None, Some(Time(1000))), "{data:?}");
+        assert_eq!(shared.load(Ordering::SeqCst), 2, "values and times, tried once");
+    }
+    gather(1_000_000).await;
+    assert_eq!(shared.load(Ordering::SeqCst), 4, "it may be mended by now");
+}
+
 /// A server that keeps the last `Authorization` and asks for nothing.
 async fn recorder() -> (PrometheusSettings, Arc<Mutex<String>>) {
     let last = Arc::new(Mutex::new(String::new()));

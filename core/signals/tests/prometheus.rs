@@ -253,6 +253,39 @@ limit{namespace="team-b",by="admin"} 2"#,
     assert!(data.trouble.is_none() && data.healthy_since.is_some(), "{data:?}");
 }
 
+/// One team's query over its own many series takes Prometheus far too long; the others have none of those series.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_namespace_whose_query_takes_too_long_fails_alone() {
+    let series: Vec<String> = (0..60).map(|i| format!("heavy{{namespace=\"team-b\",n=\"{i}\"}} 0+1/s")).collect();
+    let light = "queue{namespace=\"team-a\"} 3\nqueue{namespace=\"team-b\"} 4\n";
+    let exporter = Exporter::start(&format!("{light}{}", series.join("\n"))).await;
+    let server = Server::start(&[job("apps", &exporter)]);
+    let mut settings = server.settings();
+    settings.timeout = Duration::from_secs(2);
+    settings.deadline = Duration::from_secs(12);
+    settings.retries = 0;
+    let prometheus = Prometheus::new(settings).unwrap();
+    let both = ["team-a", "team-b"];
+    let slow = "max(quantile_over_time(0.5, quantile_over_time(0.5, heavy[4s:1ms])[4s:1ms])) < -1";
+    // Sent once for all namespaces, and once for each.
+    let shared = custom(&format!("sum(queue) unless {slow}"));
+    let single = custom(&format!("sum(queue) + 0 * (({slow}) or vector(0))"));
+    let other = custom("max(queue)");
+    let is_a = |d: &SignalData| d.per_namespace.get("team-a").is_some_and(|s| (s.value - 3.0).abs() < 1e-9);
+    for id in [&shared, &single] {
+        let data = until(&prometheus, id, &both, |d| is_a(d) && d.namespace_trouble.contains_key("team-b")).await;
+        let why = &data.namespace_trouble["team-b"];
+        assert!(why.contains("did not answer within") || why.contains("(timeout)"), "{why}");
+        assert!(data.trouble.is_none() && data.healthy_since.is_some(), "{data:?}");
+        assert!(!data.per_namespace.contains_key("team-b"), "{data:?}");
+    }
+    // A signal that is new counts from when the source was first there: the slow query was no outage.
+    let before = now();
+    let set = prometheus.gather(&wants(&[&shared, &other], &both), before).await;
+    assert_eq!(set.signals[&other].per_namespace.len(), 2, "{set:?}");
+    assert!(set.signals[&other].healthy_since.unwrap() < before, "{set:?}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn what_the_rewriting_writes_prometheus_reads_as_meant() {
     let training = Exporter::start(&page("training.prom")).await;
