@@ -5,7 +5,7 @@ use eto_cycle::spec::job_spec;
 use eto_engine::contract::{Readiness, WorkerPhase, WorkerRequest};
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
-use eto_engine::state::{JobState, Memory, Phase, RoundCause, RoundState};
+use eto_engine::state::{JobState, Memory, Phase, RoundCause, RoundMode, RoundState};
 use eto_engine::time::Time;
 use serde_json::json;
 
@@ -78,6 +78,7 @@ fn job(number: usize) -> Job {
         required_nodes: false,
         gaps: Vec::new(),
         restarts_charged: 0,
+        agent: None,
     };
     let state = JobState {
         phase: Phase::Running,
@@ -99,6 +100,8 @@ fn pod(spec: &JobSpec, index: u32, hash: &str) -> Pod {
         index,
         round: 1,
         round_size: u32::try_from(WORKERS).expect("few"),
+        incarnation: 1,
+        mode: RoundMode::Recreate,
         template_hash: hash.to_owned(),
         phase: WorkerPhase::Running,
         reason: None,

@@ -219,11 +219,25 @@ pub struct Elasticity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub pending_deadline_seconds: Option<i64>,
+    /// Checkpoints that the training program tells of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub checkpoint: Option<Checkpointing>,
     /// Without progress for this long a round counts as hung, in seconds; acts where an agent reports progress.
     /// Default: no detection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub hang_timeout_seconds: Option<i64>,
+}
+
+/// What a job does about checkpoints. Acts where the training program tells its agent of them.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Checkpointing {
+    /// How long a planned change of the workers waits for a checkpoint newer than the last, in seconds; 0 = it does
+    /// not wait. Default 60.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 604_800))]
+    pub max_wait_seconds: Option<i64>,
 }
 
 /// Whether an agent drives rounds.

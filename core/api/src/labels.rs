@@ -10,6 +10,12 @@ pub const ROLE: &str = "elastic.ai/role";
 pub const ROUND: &str = "elastic.ai/round";
 /// Workers in that round.
 pub const ROUND_SIZE: &str = "elastic.ai/round-size";
+/// Which pod of its index it is: each replacement has another number. Only on pods with an agent.
+pub const INCARNATION: &str = "elastic.ai/incarnation";
+/// How rounds are carried out in a pod: [`ROUNDS_AGENT`]; absent where pods are recreated for each round.
+pub const ROUNDS: &str = "elastic.ai/rounds";
+/// Value of [`ROUNDS`]: an agent in the pod drives them.
+pub const ROUNDS_AGENT: &str = "agent";
 /// Index of the worker in its job.
 pub const INDEX: &str = "elastic.ai/index";
 /// Hash of the template that a pod was made from.

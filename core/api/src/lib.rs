@@ -18,8 +18,8 @@ mod status;
 
 pub use crd::{MAX_NAME, crd};
 pub use job::{
-    AgentMode, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, FrameworkType, Master, ReplicaSizes,
-    RestartPolicy, SchedulingPolicy,
+    AgentMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, FrameworkType, Master,
+    ReplicaSizes, RestartPolicy, SchedulingPolicy,
 };
 pub use scaling::{
     Behavior, ContainerResourceMetric, DescribedObject, ExternalMetric, FailurePolicy, MetricIdentifier, MetricSpec,
@@ -27,8 +27,9 @@ pub use scaling::{
     ScalingRules,
 };
 pub use status::{
-    CircuitStatus, Condition, DecisionStatus, ElasticJobStatus, FailureStatus, LimitStatus, MemoryStatus, PolicyRef,
-    PolicyStateStatus, ReasonStatus, ResizeStatus, RoundStatus, SignalStatus, SizeAt, VictimStatus,
+    AgentRoundStatus, ChangeStatus, CheckpointStatus, CircuitStatus, Condition, DecisionStatus, ElasticJobStatus,
+    FailureStatus, LimitStatus, MemoryStatus, PolicyRef, PolicyStateStatus, ReasonStatus, ResizeStatus,
+    RoundMemberStatus, RoundStatus, SignalStatus, SizeAt, VictimStatus,
 };
 
 /// API group.

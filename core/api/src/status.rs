@@ -80,6 +80,9 @@ pub struct ElasticJobStatus {
     /// The last resize, in flight or done.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_resize: Option<ResizeStatus>,
+    /// The change of members on its way, with how far it is; where an agent drives rounds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub change: Option<ChangeStatus>,
     /// When the first round was decided; again after a suspension.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
@@ -140,6 +143,79 @@ status! {
         /// Restarts in place that were charged in this round.
         #[serde(skip_serializing_if = "is_zero")]
         pub restarts_charged: i64,
+        /// What an agent in the pods drives; absent = the pods are recreated for each round.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub agent: Option<AgentRoundStatus>,
+    }
+
+    /// A round that an agent drives.
+    pub struct AgentRoundStatus {
+        /// `Gather` (pods are waited for), `Stop` (what runs of earlier rounds stops) or `Run`.
+        pub order: String,
+        /// When that order was seen to be in force; absent = not published yet.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub in_force: Option<String>,
+        /// In rank order; empty while they are not chosen.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub members: Vec<RoundMemberStatus>,
+        /// UIDs of the pods whose earlier processes are waited for.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub stopping: Vec<String>,
+        /// What earlier processes get to stop.
+        #[serde(skip_serializing_if = "is_zero")]
+        pub grace_milliseconds: i64,
+        /// Why it began.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub why: String,
+        /// A failure was charged when it began.
+        #[serde(skip_serializing_if = "is_false")]
+        pub charged: bool,
+    }
+
+    /// A member of a round with an agent.
+    pub struct RoundMemberStatus {
+        pub index: i64,
+        /// UID of its pod.
+        pub uid: String,
+        pub address: String,
+        /// Processes that it runs.
+        pub processes: i64,
+        /// Which run of the agent.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub incarnation: String,
+    }
+
+    /// A change of members on its way.
+    pub struct ChangeStatus {
+        /// Why.
+        pub cause: String,
+        /// Members before.
+        pub from: i64,
+        /// Members aimed at.
+        pub to: i64,
+        /// `CreatingPods`, `WaitingForJoins`, `WaitingForCheckpoint`, `Stopping`, `Starting` or `RemovingPods`.
+        pub step: String,
+        /// When it began.
+        pub decided: String,
+        /// When the present step began.
+        pub since: String,
+        /// The newest checkpoint when a newer one began to be waited for.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub checkpoint: Option<CheckpointStatus>,
+        /// When training was stopped for it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub stopped: Option<String>,
+        /// Steps to be done again.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub steps_lost: Option<i64>,
+    }
+
+    /// A checkpoint that a member told of.
+    pub struct CheckpointStatus {
+        /// The round that wrote it.
+        pub generation: i64,
+        pub step: i64,
+        pub time: String,
     }
 
     /// A worker about to be given up.
@@ -164,6 +240,12 @@ status! {
         /// Refused growths in a row.
         #[serde(skip_serializing_if = "is_zero")]
         pub refusals: i64,
+        /// How long there was no training; absent = not measured.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub paused_milliseconds: Option<i64>,
+        /// Steps that had to be done again; absent = not known.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub steps_lost: Option<i64>,
     }
 
     /// As in `metav1.Condition`.

@@ -16,7 +16,7 @@ use eto_engine::observe::Pod;
 use eto_engine::plan::EventReason;
 use eto_engine::policy::FailureKind;
 use eto_engine::signals::{Sample, SignalData, SignalSet, builtin};
-use eto_engine::state::{JobState, Memory, Phase, RoundCause, RoundState};
+use eto_engine::state::{JobState, Memory, Phase, RoundCause, RoundMode, RoundState};
 use eto_engine::time::Time;
 use eto_policy_host::{Change, HostSettings, ModuleSettings, PolicyHost, Registry, Snapshot};
 use serde_json::{Value, json};
@@ -79,6 +79,7 @@ fn running(job: &JobSpec) -> JobState {
             required_nodes: false,
             gaps: Vec::new(),
             restarts_charged: 0,
+            agent: None,
         }),
         ..JobState::default()
     }
@@ -91,6 +92,8 @@ fn pods(job: &JobSpec) -> Vec<Pod> {
         index,
         round: 1,
         round_size: 2,
+        incarnation: 1,
+        mode: RoundMode::Recreate,
         template_hash: job.template.as_ref().unwrap().hash.clone(),
         phase: WorkerPhase::Running,
         reason: None,

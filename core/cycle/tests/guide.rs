@@ -6,6 +6,7 @@ use eto_cycle::pod;
 use eto_cycle::{service, spec};
 use eto_engine::placement::NodeChoice;
 use eto_engine::plan::NewPod;
+use eto_engine::state::RoundMode;
 
 const GUIDE: [(&str, &str); 6] = [
     ("01-structure", include_str!("fixtures/guide/01-structure.yaml")),
@@ -27,6 +28,8 @@ fn job(file: &str) -> ElasticJob {
 
 fn member(index: u32) -> NewPod {
     NewPod {
+        incarnation: 1,
+        mode: RoundMode::Recreate,
         index,
         round: 1,
         size: 2,

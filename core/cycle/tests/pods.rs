@@ -7,6 +7,7 @@ use eto_cycle::pod::{self, BuiltPod};
 use eto_cycle::{spec, template};
 use eto_engine::placement::NodeChoice;
 use eto_engine::plan::{NewPod, hostname};
+use eto_engine::state::RoundMode;
 use serde_json::{Value, json};
 
 fn job(spec: Value) -> ElasticJob {
@@ -24,7 +25,15 @@ fn with_container(extra: Value) -> Value {
 }
 
 fn member(index: u32, round: u64) -> NewPod {
-    NewPod { index, round, size: 4, env: vec![("RANK".to_string(), index.to_string())], node: None }
+    NewPod {
+        index,
+        round,
+        size: 4,
+        incarnation: round,
+        mode: RoundMode::Recreate,
+        env: vec![("RANK".to_string(), index.to_string())],
+        node: None,
+    }
 }
 
 fn on_n1(required: bool) -> NewPod {

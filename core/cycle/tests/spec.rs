@@ -9,6 +9,7 @@ use eto_cycle::spec::job_spec;
 use eto_cycle::{SpecProblems, pod};
 use eto_engine::job::{JobSpec, LegalSizes};
 use eto_engine::plan::NewPod;
+use eto_engine::state::RoundMode;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -206,7 +207,7 @@ proptest! {
         if let Ok(read) = job_spec(&job) {
             prop_assert!(1 <= read.min && read.min <= read.replicas && read.replicas <= read.max);
         }
-        let new = NewPod { index: 1, round: 1, size: 2, env: vec![("RANK".into(), "1".into())], node: None };
+        let new = NewPod { index: 1, round: 1, size: 2, incarnation: 1, mode: RoundMode::Recreate, env: vec![("RANK".into(), "1".into())], node: None };
         let _ = pod::build(&job, &new);
     }
 

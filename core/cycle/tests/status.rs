@@ -7,10 +7,11 @@ use eto_api::{ElasticJob, ElasticJobStatus};
 use eto_cycle::status::{MAX_STORED_POLICY_STATE, StatusFacts, from_status, to_status, worth_writing};
 use eto_engine::contract::{KeptState, Quality, Reason};
 use eto_engine::decision::{Decision, Limit, Limiter, SignalSeen};
+use eto_engine::plan::Checkpoint;
 use eto_engine::policy::PolicyId;
 use eto_engine::state::{
-    Circuit, Condition, ConditionKind, ConditionReason, JobState, Memory, Phase, ResizeRecord, RoundCause, RoundState,
-    Victim,
+    AgentRound, Change, ChangeStep, Circuit, Condition, ConditionKind, ConditionReason, JobState, Memory, Phase,
+    ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Victim,
 };
 use eto_engine::time::Time;
 
@@ -32,6 +33,21 @@ fn state() -> JobState {
             required_nodes: true,
             gaps: vec![2, 4],
             restarts_charged: 1,
+            agent: Some(AgentRound {
+                order: RoundOrder::Stop,
+                in_force: Some(Time(1_799_999_000_100)),
+                members: vec![RoundMember {
+                    index: 3,
+                    uid: "u3".to_string(),
+                    address: "10.0.0.3".to_string(),
+                    processes: 2,
+                    incarnation: "b1".to_string(),
+                }],
+                stopping: vec!["u3".to_string(), "u4".to_string()],
+                grace_ms: 5_000,
+                why: "worker 2 was deleted".to_string(),
+                charged: true,
+            }),
         }),
         last_generation: 12,
         victims: vec![Victim {
@@ -51,6 +67,18 @@ fn state() -> JobState {
             done: None,
             refused: true,
             refusals: 2,
+            cost: Some(ResizeCost { paused_ms: 4_200, steps_lost: Some(17) }),
+        }),
+        change: Some(Change {
+            cause: RoundCause::Shrink,
+            from: 5,
+            to: 4,
+            step: ChangeStep::Stopping,
+            decided: Time(1_799_999_000_004),
+            since: Time(1_799_999_000_005),
+            checkpoint: Some(Checkpoint { generation: 11, step: 900, at_ms: 1_799_998_000_006 }),
+            stopped: Some(Time(1_799_999_000_007)),
+            steps_lost: Some(3),
         }),
         started_at: Some(Time(1_799_990_000_000)),
         finished_at: None,

@@ -81,6 +81,8 @@ pub struct TemplateFacts {
     pub containers: BTreeMap<String, WorkerRequest>,
     /// Processes that one worker runs (`PET_NPROC_PER_NODE` where the user set it), at least 1.
     pub processes: u32,
+    /// The first container has a `command`, in the template of every role: an agent can be put around it.
+    pub command: bool,
 }
 
 /// Which sizes a job may have between its bounds.
@@ -251,6 +253,20 @@ pub struct Elasticity {
     pub pending_deadline: Duration,
     /// How long pods get to stop (their `terminationGracePeriodSeconds` bounds it).
     pub drain_deadline: Duration,
+    /// Whether an agent may drive rounds.
+    pub agent: AgentChoice,
+    /// How long a planned change waits for a checkpoint, where members tell of checkpoints.
+    pub checkpoint_wait: Duration,
+}
+
+/// `spec.elasticity.agent`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum AgentChoice {
+    /// Where there is a gateway and a command.
+    #[default]
+    Auto,
+    /// Pods are recreated for each round.
+    Off,
 }
 
 impl Default for Elasticity {
@@ -259,6 +275,8 @@ impl Default for Elasticity {
             start_deadline: Duration::from_secs(600),
             pending_deadline: Duration::from_secs(120),
             drain_deadline: Duration::from_secs(30),
+            agent: AgentChoice::Auto,
+            checkpoint_wait: Duration::from_secs(60),
         }
     }
 }

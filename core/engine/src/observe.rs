@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{Readiness, WorkerPhase, WorkerRequest};
+use crate::state::RoundMode;
 use crate::time::Time;
 
 /// A worker of a job: a pod, or a process in the embedded mode.
@@ -18,6 +19,10 @@ pub struct Pod {
     pub round: u64,
     /// Workers in the round it was made for (`NewPod::size`, kept on the pod); 0 = it does not say.
     pub round_size: u32,
+    /// Which pod of its index it is (`NewPod::incarnation`, kept on the pod); the round where it does not say.
+    pub incarnation: u64,
+    /// How its round was carried out when it was made (`NewPod::mode`, kept on the pod).
+    pub mode: RoundMode,
     /// [`crate::job::TemplateFacts::hash`] it was made from.
     pub template_hash: String,
     /// `status.phase`.

@@ -1,6 +1,7 @@
 //! What is remembered of a job between looks: the durable part (status) and the volatile part (memory).
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
@@ -66,6 +67,8 @@ pub struct JobState {
     pub not_before: Option<Time>,
     /// The last resize, in flight or done; `None` = there was none.
     pub last_resize: Option<ResizeRecord>,
+    /// The change of members that is on its way, with how far it is. Rounds with an agent alone; `None` = none.
+    pub change: Option<Change>,
     /// When the first round was decided (again after a suspension); `activeDeadlineSeconds` counts from here.
     pub started_at: Option<Time>,
     /// When it came to its end.
@@ -105,6 +108,130 @@ pub struct RoundState {
     /// Restarts in place that were charged in this round.
     #[serde(default)]
     pub restarts_charged: u32,
+    /// What an agent in the pods drives; `None` = the pods are recreated for each round, as in all versions before
+    /// there was an agent.
+    #[serde(default)]
+    pub agent: Option<AgentRound>,
+}
+
+impl RoundState {
+    /// How it is carried out. It stays what it is while the round stands.
+    pub fn mode(&self) -> RoundMode {
+        if self.agent.is_some() { RoundMode::Agent } else { RoundMode::Recreate }
+    }
+}
+
+/// How a round is carried out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum RoundMode {
+    /// Its pods are made for it, with a fixed environment.
+    #[default]
+    Recreate,
+    /// Its pods stay; an agent in each of them starts the processes with the environment of the round.
+    Agent,
+}
+
+/// A round that an agent drives: who is in it, and what they were told to do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AgentRound {
+    /// What is to be done about it.
+    pub order: RoundOrder,
+    /// When that order was seen to be in force; `None` = it is not published yet. Deadlines count from here.
+    pub in_force: Option<Time>,
+    /// In rank order; empty while they are not chosen (`Gather`).
+    pub members: Vec<RoundMember>,
+    /// UIDs of the pods whose processes of an earlier round are to be gone before anybody starts. Known while the
+    /// order is `Stop`.
+    pub stopping: Vec<String>,
+    /// What processes of earlier rounds get to stop, in milliseconds.
+    pub grace_ms: u64,
+    /// Why it began, for people.
+    pub why: String,
+    /// A failure was charged when it began.
+    pub charged: bool,
+}
+
+/// How far the members of a round have been told to go. Within one generation it only moves forward, in this order.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RoundOrder {
+    /// Nothing is published: pods are made, and their agents are waited for.
+    #[default]
+    Gather,
+    /// Published as [`eto_membership::Order::Stop`]: what runs of earlier rounds stops.
+    Stop,
+    /// Published as [`eto_membership::Order::Run`]: members start, or have started.
+    Run,
+}
+
+/// A member of a round with an agent.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct RoundMember {
+    /// Index in the job.
+    pub index: u32,
+    /// UID of its pod.
+    pub uid: String,
+    /// Address that its peers reach it by.
+    pub address: String,
+    /// Processes that it runs, at least 1.
+    pub processes: u32,
+    /// Which run of the agent it was chosen as ([`eto_membership::Report::incarnation`]): another one has lost its
+    /// processes. Empty = not known.
+    pub incarnation: String,
+}
+
+/// A change of members on its way (rounds with an agent): a transaction that goes on after a crash at any of its steps.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// Why.
+    pub cause: RoundCause,
+    /// Members before.
+    pub from: u32,
+    /// Members aimed at.
+    pub to: u32,
+    /// How far it is.
+    pub step: ChangeStep,
+    /// When it began.
+    pub decided: Time,
+    /// When the present step began.
+    pub since: Time,
+    /// The newest checkpoint there was when a newer one began to be waited for; `None` = no member has told of any.
+    #[serde(default)]
+    pub checkpoint: Option<eto_membership::Checkpoint>,
+    /// When training was stopped for it.
+    #[serde(default)]
+    pub stopped: Option<Time>,
+    /// Steps done since the checkpoint that training goes on from, as far as members have told.
+    #[serde(default)]
+    pub steps_lost: Option<u64>,
+}
+
+/// The steps of a change. Up to [`ChangeStep::WaitingForCheckpoint`] training goes on and the change can be taken back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum ChangeStep {
+    /// Pods are made for those who are to join.
+    CreatingPods,
+    /// Their agents are waited for.
+    WaitingForJoins,
+    /// A checkpoint newer than the one at its decision is waited for.
+    WaitingForCheckpoint,
+    /// The next round is published; processes of the old one stop.
+    Stopping,
+    /// The next round runs; its members start.
+    Starting,
+    /// The next round trains; pods that were given up go.
+    RemovingPods,
+}
+
+/// What a resize took.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResizeCost {
+    /// How long there was no training, in milliseconds.
+    pub paused_ms: u64,
+    /// Steps that had to be done again; `None` = not known.
+    #[serde(default)]
+    pub steps_lost: Option<u64>,
 }
 
 /// Why a round began.
@@ -157,6 +284,26 @@ pub struct ResizeRecord {
     /// Refused growths in a row, this one counted; 0 if this one was not refused.
     #[serde(default)]
     pub refusals: u32,
+    /// What it took, where that was measured (rounds with an agent).
+    #[serde(default)]
+    pub cost: Option<ResizeCost>,
+}
+
+impl ResizeRecord {
+    /// A resize that begins.
+    pub fn new(from: u32, to: u32, decided: Time) -> Self {
+        ResizeRecord { from, to, decided, done: None, refused: false, refusals: 0, cost: None }
+    }
+
+    /// What it cost the training: the measured pause, else the time from its decision to its end. Zero while it is in
+    /// flight and if it was refused.
+    pub fn pause(&self) -> Duration {
+        let whole = self.done.filter(|_| !self.refused).map(|done| done.since(self.decided));
+        match (&self.cost, whole) {
+            (Some(cost), Some(_)) => Duration::from_millis(cost.paused_ms),
+            (_, whole) => whole.unwrap_or_default(),
+        }
+    }
 }
 
 /// A condition as in `metav1.Condition`.
@@ -317,8 +464,16 @@ pub enum ConditionReason {
     /// See `Limiter`.
     RecommendOnly,
     // rounds
-    /// Pods are recreated for each round.
+    /// No membership gateway is set up: pods are recreated for each round.
     NoAgent,
+    /// `spec.elasticity.agent` is Off.
+    AgentOff,
+    /// The template's first container has no `command` that an agent could be put around.
+    NoCommand,
+    /// An agent in the pods drives rounds.
+    AgentDrivesRounds,
+    /// The round that stands goes on as it was begun; the next new pods change the way.
+    ModeKept,
 }
 
 /// The volatile part: history that the guard needs. Kept in memory and saved now and then beside the policy's state;

@@ -174,6 +174,8 @@ fn resource_value(container: &Container, resource: &str) -> Option<String> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
+    use eto_engine::state::RoundMode;
+
     use super::*;
 
     fn job(container: &str, rest: &str) -> (ElasticJob, JobSpec) {
@@ -188,7 +190,7 @@ mod tests {
 
     fn new_pod() -> NewPod {
         let env = vec![("RANK".to_owned(), "1".to_owned())];
-        NewPod { index: 1, round: 3, size: 2, env, node: None }
+        NewPod { index: 1, round: 3, size: 2, incarnation: 3, mode: RoundMode::Recreate, env, node: None }
     }
 
     fn made(container: &str, rest: &str) -> Result<Blueprint, PodError> {

@@ -231,8 +231,8 @@ impl Runner {
                 Vec::new()
             }
             Action::DeletePod { uid, .. } => self.table.delete(uid, now),
-            // There is no service to make and no object to delete here.
-            Action::EnsureService | Action::DeleteJob => Vec::new(),
+            // There is no service to make and no object to delete here, and no agent to tell: there is no gateway.
+            Action::EnsureService | Action::DeleteJob | Action::Assign(_) => Vec::new(),
         }
     }
 

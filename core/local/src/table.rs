@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use eto_engine::contract::{Readiness, WorkerPhase, WorkerRequest};
 use eto_engine::observe::Pod;
+use eto_engine::state::RoundMode;
 use eto_engine::time::Time;
 
 use crate::process::Launch;
@@ -103,6 +104,8 @@ impl Worker {
             index: self.plan.index,
             round: self.plan.round,
             round_size: self.plan.size,
+            incarnation: self.plan.round,
+            mode: RoundMode::Recreate,
             template_hash: self.plan.template_hash.clone(),
             phase,
             reason: None,

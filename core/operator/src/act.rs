@@ -35,6 +35,10 @@ async fn carry_out(context: &Context, job: &Arc<Job>, todo: Vec<Action>) -> bool
             Action::EnsureService => failed |= !service(context, job).await,
             Action::DeletePod { name, uid, why } => deletes.push((name, uid, why)),
             Action::CreatePod(new) => creates.push(new),
+            Action::Assign(_) => {
+                tracing::error!(job = %job.key, "there is no gateway that could tell agents of a round");
+                failed = true;
+            }
             Action::DeleteJob => failed |= !delete_job(context, job).await,
         }
     }

@@ -164,7 +164,7 @@ pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
     let restored = from_status(&entry.stored, now);
     let (state, memory) = match (restored, &entry.spec) {
         (Some(restored), _) => (restored.state, restored.memory),
-        (None, Ok(spec)) => (plan::recover(spec, pods, now), Memory::new(now)),
+        (None, Ok(spec)) => (plan::recover(spec, pods, None, now), Memory::new(now)),
         // What the pods are of can't be told: a state written now would be taken for the job's when the spec is mended.
         (None, Err(problems)) if !pods.is_empty() => {
             tracing::warn!(%problems, "a job with pods has lost its status, and its spec can't be read: it is left as it is");

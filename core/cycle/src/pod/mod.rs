@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 
 use eto_api::{ElasticJob, RestartPolicy, labels};
 use eto_engine::plan::{NewPod, hostname};
+use eto_engine::state::RoundMode;
 use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest, Sha256};
@@ -47,7 +48,7 @@ pub fn build(job: &ElasticJob, new: &NewPod) -> Result<Option<BuiltPod>, SpecPro
     }
     let pod = Pod {
         metadata: ObjectMeta {
-            name: Some(pod_name(job, new.index, new.round)),
+            name: Some(pod_name(job, new.index, new.incarnation)),
             namespace: job.metadata.namespace.clone(),
             labels: metadata.labels,
             annotations: metadata.annotations,
@@ -61,18 +62,18 @@ pub fn build(job: &ElasticJob, new: &NewPod) -> Result<Option<BuiltPod>, SpecPro
     Ok(Some(BuiltPod { pod, overridden }))
 }
 
-/// Name of the pod: `<job>-master-0-<suffix>` or `<job>-worker-<index>-<suffix>`. The suffix differs between rounds,
-/// since a successor may be there before its predecessor is gone.
-pub fn pod_name(job: &ElasticJob, index: u32, round: u64) -> String {
+/// Name of the pod: `<job>-master-0-<suffix>` or `<job>-worker-<index>-<suffix>`. The suffix differs between
+/// incarnations, since a successor may be there before its predecessor is gone.
+pub fn pod_name(job: &ElasticJob, index: u32, incarnation: u64) -> String {
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
-    format!("{name}-{}-{index}-{}", Role::of(index).name(), suffix(uid, round, index))
+    format!("{name}-{}-{index}-{}", Role::of(index).name(), suffix(uid, incarnation, index))
 }
 
 /// Five characters that read well and spell no words, as in names that Kubernetes makes.
-fn suffix(uid: &str, round: u64, index: u32) -> String {
+fn suffix(uid: &str, incarnation: u64, index: u32) -> String {
     const LETTERS: &[u8; 27] = b"bcdfghjklmnpqrstvwxz2456789";
-    let digest = Sha256::digest(format!("{uid}/{round}/{index}").as_bytes());
+    let digest = Sha256::digest(format!("{uid}/{incarnation}/{index}").as_bytes());
     digest.iter().take(5).map(|b| char::from(LETTERS[usize::from(*b) % LETTERS.len()])).collect()
 }
 
@@ -107,8 +108,19 @@ fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {
         (labels::KUBEFLOW_OPERATOR_NAME, labels::MANAGER.to_string()),
     ]
     .into_iter()
+    .chain(agent_labels(new))
     .map(|(k, v)| (k.to_string(), v))
     .collect()
+}
+
+/// What the engine reads off a pod that outlives rounds.
+fn agent_labels(new: &NewPod) -> Vec<(&'static str, String)> {
+    match new.mode {
+        RoundMode::Recreate => Vec::new(),
+        RoundMode::Agent => {
+            vec![(labels::INCARNATION, new.incarnation.to_string()), (labels::ROUNDS, labels::ROUNDS_AGENT.to_string())]
+        }
+    }
 }
 
 /// What the job decides for the pod as a whole.

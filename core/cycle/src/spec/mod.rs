@@ -7,12 +7,15 @@ mod scaling;
 
 use std::time::Duration;
 
-use eto_api::{CleanPodPolicy, ElasticJob, FrameworkType, MAX_NAME, ReplicaSizes, RestartPolicy as ApiRestartPolicy};
+use eto_api::{
+    AgentMode, CleanPodPolicy, ElasticJob, FrameworkType, MAX_NAME, ReplicaSizes, RestartPolicy as ApiRestartPolicy,
+};
 use eto_engine::contract::{Framework, WorkerRequest};
 use eto_engine::job::{
-    CleanPods, Elasticity, JobKey, JobSpec, LegalSizes, PlacementSpec, RestartPolicy, TemplateFacts,
+    AgentChoice, CleanPods, Elasticity, JobKey, JobSpec, LegalSizes, PlacementSpec, RestartPolicy, TemplateFacts,
 };
 use eto_engine::time::Time;
+use k8s_openapi::api::core::v1::PodSpec;
 
 pub use scaling::BUILT_IN;
 
@@ -231,7 +234,15 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<Templ
     let (a, b) = (resources::scheduling(&w), resources::scheduling(&m));
     let request = WorkerRequest { cpu: a.cpu.max(b.cpu), memory: a.memory.max(b.memory), gpus: a.gpus.max(b.gpus) };
     let processes = template::processes(&w, problems);
-    Some(TemplateFacts { hash: template::hash(job), request, containers: resources::per_container(&w), processes })
+    let has_command =
+        |s: &PodSpec| s.containers.first().and_then(|c| c.command.as_ref()).is_some_and(|c| !c.is_empty());
+    Some(TemplateFacts {
+        hash: template::hash(job),
+        request,
+        containers: resources::per_container(&w),
+        processes,
+        command: has_command(&w) && has_command(&m),
+    })
 }
 
 fn placement(job: &ElasticJob, problems: &mut SpecProblems) -> Option<PlacementSpec> {
@@ -262,5 +273,15 @@ fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
             d.pending_deadline,
         ),
         drain_deadline: seconds("spec.elasticity.drainDeadlineSeconds", e.drain_deadline_seconds, 0, d.drain_deadline),
+        agent: match e.agent {
+            None | Some(AgentMode::Auto) => AgentChoice::Auto,
+            Some(AgentMode::Off) => AgentChoice::Off,
+        },
+        checkpoint_wait: seconds(
+            "spec.elasticity.checkpoint.maxWaitSeconds",
+            e.checkpoint.and_then(|c| c.max_wait_seconds),
+            0,
+            d.checkpoint_wait,
+        ),
     }
 }

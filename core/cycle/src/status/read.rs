@@ -5,7 +5,10 @@ use std::time::Duration;
 
 use eto_api::{self as api, ElasticJobStatus};
 use eto_engine::contract::KeptState;
-use eto_engine::state::{Circuit, Condition, JobState, Memory, ResizeRecord, RoundState, Victim};
+use eto_engine::plan::Checkpoint;
+use eto_engine::state::{
+    AgentRound, Change, Circuit, Condition, JobState, Memory, ResizeCost, ResizeRecord, RoundMember, RoundState, Victim,
+};
 use eto_engine::time::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
@@ -38,6 +41,7 @@ pub fn from_status(status: &ElasticJobStatus, now: Time) -> Option<Restored> {
         start_attempts: int(status.start_attempts),
         not_before: each(status.not_before.as_ref(), time)?,
         last_resize: each(status.last_resize.as_ref(), resize)?,
+        change: each(status.change.as_ref(), change)?,
         started_at: each(status.start_time.as_ref(), time)?,
         finished_at: each(status.completion_time.as_ref(), time)?,
         message: status.message.clone(),
@@ -59,6 +63,43 @@ fn round(r: &api::RoundStatus) -> Option<RoundState> {
         required_nodes: r.required_nodes,
         gaps: r.gaps.iter().map(|&g| int(g)).collect(),
         restarts_charged: int(r.restarts_charged),
+        agent: each(r.agent.as_ref(), agent_round)?,
+    })
+}
+
+fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
+    let member = |m: &api::RoundMemberStatus| RoundMember {
+        index: int(m.index),
+        uid: m.uid.clone(),
+        address: m.address.clone(),
+        processes: int(m.processes),
+        incarnation: m.incarnation.clone(),
+    };
+    Some(AgentRound {
+        order: named(&r.order)?,
+        in_force: each(r.in_force.as_ref(), time)?,
+        members: r.members.iter().map(member).collect(),
+        stopping: r.stopping.clone(),
+        grace_ms: long(r.grace_milliseconds),
+        why: r.why.clone(),
+        charged: r.charged,
+    })
+}
+
+fn change(c: &api::ChangeStatus) -> Option<Change> {
+    let checkpoint = |c: &api::CheckpointStatus| {
+        Some(Checkpoint { generation: long(c.generation), step: long(c.step), at_ms: time(&c.time)?.0 })
+    };
+    Some(Change {
+        cause: named(&c.cause)?,
+        from: int(c.from),
+        to: int(c.to),
+        step: named(&c.step)?,
+        decided: time(&c.decided)?,
+        since: time(&c.since)?,
+        checkpoint: each(c.checkpoint.as_ref(), checkpoint)?,
+        stopped: each(c.stopped.as_ref(), time)?,
+        steps_lost: c.steps_lost.map(long),
     })
 }
 
@@ -70,6 +111,9 @@ fn resize(r: &api::ResizeStatus) -> Option<ResizeRecord> {
         done: each(r.done.as_ref(), time)?,
         refused: r.refused,
         refusals: int(r.refusals),
+        cost: r
+            .paused_milliseconds
+            .map(|paused| ResizeCost { paused_ms: long(paused), steps_lost: r.steps_lost.map(long) }),
     })
 }
 

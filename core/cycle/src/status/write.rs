@@ -3,7 +3,8 @@
 use eto_api::{self as api, ElasticJob, ElasticJobStatus};
 use eto_engine::decision::Decision;
 use eto_engine::job::JobSpec;
-use eto_engine::state::{Condition, JobState, Memory, ResizeRecord, RoundState};
+use eto_engine::plan::Checkpoint;
+use eto_engine::state::{AgentRound, Change, Condition, JobState, Memory, ResizeRecord, RoundMember, RoundState};
 use eto_engine::time::Time;
 use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
@@ -65,6 +66,7 @@ pub fn to_status(f: &StatusFacts<'_>) -> ElasticJobStatus {
         start_attempts: s.start_attempts.into(),
         not_before: s.not_before.map(rfc3339),
         last_resize: s.last_resize.as_ref().map(resize),
+        change: s.change.as_ref().map(change),
         start_time: s.started_at.map(rfc3339),
         completion_time: s.finished_at.map(rfc3339),
         message: s.message.clone(),
@@ -95,6 +97,45 @@ fn round(r: &RoundState) -> api::RoundStatus {
         required_nodes: r.required_nodes,
         gaps: r.gaps.iter().map(|&g| g.into()).collect(),
         restarts_charged: r.restarts_charged.into(),
+        agent: r.agent.as_ref().map(agent_round),
+    }
+}
+
+fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
+    let member = |m: &RoundMember| api::RoundMemberStatus {
+        index: m.index.into(),
+        uid: m.uid.clone(),
+        address: m.address.clone(),
+        processes: m.processes.into(),
+        incarnation: m.incarnation.clone(),
+    };
+    api::AgentRoundStatus {
+        order: name_of(&r.order),
+        in_force: r.in_force.map(rfc3339),
+        members: r.members.iter().map(member).collect(),
+        stopping: r.stopping.clone(),
+        grace_milliseconds: int(r.grace_ms),
+        why: cut(&r.why, SHORT),
+        charged: r.charged,
+    }
+}
+
+fn change(c: &Change) -> api::ChangeStatus {
+    let checkpoint = |c: Checkpoint| api::CheckpointStatus {
+        generation: int(c.generation),
+        step: int(c.step),
+        time: rfc3339(Time(c.at_ms)),
+    };
+    api::ChangeStatus {
+        cause: name_of(&c.cause),
+        from: c.from.into(),
+        to: c.to.into(),
+        step: name_of(&c.step),
+        decided: rfc3339(c.decided),
+        since: rfc3339(c.since),
+        checkpoint: c.checkpoint.map(checkpoint),
+        stopped: c.stopped.map(rfc3339),
+        steps_lost: c.steps_lost.map(int),
     }
 }
 
@@ -106,6 +147,8 @@ fn resize(r: &ResizeRecord) -> api::ResizeStatus {
         done: r.done.map(rfc3339),
         refused: r.refused,
         refusals: r.refusals.into(),
+        paused_milliseconds: r.cost.map(|c| int(c.paused_ms)),
+        steps_lost: r.cost.and_then(|c| c.steps_lost).map(int),
     }
 }
 

@@ -155,7 +155,7 @@ pub(super) fn in_flight(course: &mut Course<'_>) {
 pub(super) fn cool_down(course: &mut Course<'_>) {
     let Some(last) = course.state.last_resize.as_ref().filter(|r| !r.refused) else { return };
     let Some(done) = last.done else { return };
-    let until = done.plus(done.since(last.decided));
+    let until = done.plus(last.pause());
     if until > course.now() {
         course.hold(Limiter::CoolDown, Some(until), "the last resize took longer than has passed since");
     }

@@ -5,7 +5,7 @@ use super::{EventReason, outcome};
 use crate::contract::WorkerPhase;
 use crate::guard::sizes;
 use crate::observe::Pod;
-use crate::state::RoundCause;
+use crate::state::{ResizeRecord, RoundCause};
 
 impl Step<'_> {
     /// Refused pods, pods without a node, pods that do not come up.
@@ -69,6 +69,6 @@ impl Step<'_> {
         let refusals = self.state.last_resize.as_ref().map_or(0, |r| r.refusals).saturating_add(1);
         self.state.target = fit;
         self.state.last_resize =
-            Some(crate::state::ResizeRecord { from, to: fit, decided: now, done: Some(now), refused: true, refusals });
+            Some(ResizeRecord { done: Some(now), refused: true, refusals, ..ResizeRecord::new(from, fit, now) });
     }
 }

@@ -19,10 +19,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::job::JobSpec;
 use crate::observe::Pod;
 use crate::placement::NodeChoice;
-use crate::state::{ConditionReason, JobState};
+use crate::state::{ConditionReason, JobState, RoundMode};
 use crate::time::Time;
 
-pub use eto_membership::Ports;
+pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
 pub use recover::recover;
 pub use target::{apply, effective_target};
 
@@ -45,8 +45,8 @@ pub struct Plan {
 pub enum Action {
     /// The headless service of the job must exist, named [`service_name`].
     EnsureService,
-    /// Make a pod. Its name is to be a function of job, round and index, so that making it twice (from a cache that
-    /// lags behind) is refused, and a pod of the round before that still terminates is not in the way.
+    /// Make a pod. Its name is to be a function of job, index and incarnation, so that making it twice (from a cache
+    /// that lags behind) is refused, and a pod before it that still terminates is not in the way.
     CreatePod(NewPod),
     /// Delete a pod, if it still has this UID.
     DeletePod {
@@ -57,6 +57,9 @@ pub enum Action {
         /// Why, for the log.
         why: String,
     },
+    /// Tell the agents of the job: write this to the job's group, unless what is there is of a higher generation or a
+    /// later order. Asked for again until [`PlanFacts::group`] shows it.
+    Assign(Box<Assignment>),
     /// The time to live has passed: delete the job itself.
     DeleteJob,
 }
@@ -66,11 +69,17 @@ pub enum Action {
 pub struct NewPod {
     /// Index in the job; 0 is the master.
     pub index: u32,
-    /// Generation of its round.
+    /// Generation of the round that stands when it is made.
     pub round: u64,
-    /// Workers in the round.
+    /// Workers in the round; with an agent, workers that the job is to have.
     pub size: u32,
-    /// Framework environment of this member (ranks, addresses), to override the user's.
+    /// Which pod of its index it is: its name is a function of job, index and incarnation. Of pods that are recreated
+    /// per round it is the round.
+    pub incarnation: u64,
+    /// How rounds are carried out in it: with [`RoundMode::Agent`] an agent runs the user's command.
+    pub mode: RoundMode,
+    /// Framework environment of this member (ranks, addresses), to override the user's. Empty with an agent, which
+    /// gives each round's to the processes.
     pub env: Vec<(String, String)>,
     /// Where the placement policy wants it; `None` = the scheduler chooses.
     pub node: Option<NodeChoice>,
@@ -141,6 +150,18 @@ pub struct PlanFacts<'a> {
     pub addressing: Addressing<'a>,
     /// Ports of the rounds.
     pub ports: Ports,
+    /// What agents told, and what they were told last; `None` = there is no gateway, or it was not read yet. Rounds
+    /// with an agent stand still without it.
+    pub group: Option<&'a Group>,
+    /// What there is to drive rounds with.
+    pub agent: AgentFacts,
+}
+
+/// What there is to drive rounds with. The default: nothing, so that pods are recreated for each round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentFacts {
+    /// A membership gateway is set up, which agents can reach.
+    pub gateway: bool,
 }
 
 /// The API server refused to make pods (quota, admission, webhook).

@@ -6,6 +6,7 @@ use crate::observe::Pod;
 use crate::state::{JobState, Phase, RoundCause, RoundState};
 use crate::time::Time;
 
+use super::Group;
 use super::step::gaps_of;
 
 /// Rebuilds the state of a job from its live pods, as after a restore from a backup without status.
@@ -13,9 +14,12 @@ use super::step::gaps_of;
 /// The present round is the newest that has a pod which is not being deleted; its size is what its pods were made
 /// for. The target is that size, never `spec.replicas`, so that a job which its policy has grown is not shrunk. What
 /// pods can't tell starts anew: failures, back-off, the resize record. Without pods it is the state of a new job.
-pub fn recover(job: &JobSpec, pods: &[Pod], now: Time) -> JobState {
-    let mut state =
-        JobState { last_generation: pods.iter().map(|p| p.round).max().unwrap_or(0), ..JobState::default() };
+pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) -> JobState {
+    let assigned = group.and_then(|g| g.assignment.as_ref()).map_or(0, |a| a.round.generation);
+    let mut state = JobState {
+        last_generation: pods.iter().map(|p| p.round).max().unwrap_or(0).max(assigned),
+        ..JobState::default()
+    };
     let live = || pods.iter().filter(|p| p.deleting.is_none() && p.round > 0);
     let Some(generation) = live().map(|p| p.round).max() else { return state };
     let of_round = || live().filter(|p| p.round == generation);
@@ -48,6 +52,7 @@ pub fn recover(job: &JobSpec, pods: &[Pod], now: Time) -> JobState {
         required_nodes: false,
         gaps: gaps_of(&members),
         restarts_charged: of_round().map(|p| p.restarts).max().unwrap_or(0),
+        agent: None,
     });
     state
 }

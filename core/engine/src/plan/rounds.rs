@@ -7,7 +7,7 @@ use super::step::{Step, gaps_of, members_of};
 use super::{Action, Addressing, EventReason, NewPod, hostname, service_name, target, victims};
 use crate::observe::Pod;
 use crate::placement::NodeChoice;
-use crate::state::{Phase, RoundCause, RoundState, Victim};
+use crate::state::{Phase, RoundCause, RoundMode, RoundState, Victim};
 use crate::time::{Time, millis};
 
 /// A pod that is being deleted on a node that is not ready is waited for this long beyond its own grace, in
@@ -37,6 +37,7 @@ impl Step<'_> {
             required_nodes: false,
             gaps: gaps_of(&members),
             restarts_charged: 0,
+            agent: None,
         });
         self.state.started_at.get_or_insert(self.now);
         let message = format!("round {} of {size} workers: {why}", self.state.last_generation);
@@ -149,6 +150,8 @@ impl Step<'_> {
                 index: *index,
                 round: round.generation,
                 size: round.size,
+                incarnation: round.generation,
+                mode: RoundMode::Recreate,
                 env: member_env(framework, &full, rank),
                 node,
             }));

@@ -58,5 +58,5 @@ pub fn apply(job: &JobSpec, state: &mut JobState, memory: &mut Memory, decision:
 pub(super) fn record(state: &mut JobState, to: u32, now: Time) {
     let Some(from) = state.round.as_ref().map(|r| r.size) else { return };
     let refusals = state.last_resize.as_ref().map_or(0, |r| r.refusals);
-    state.last_resize = Some(ResizeRecord { from, to, decided: now, done: None, refused: false, refusals });
+    state.last_resize = Some(ResizeRecord { refusals, ..ResizeRecord::new(from, to, now) });
 }

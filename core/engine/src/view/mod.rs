@@ -179,7 +179,7 @@ fn resize_facts(state: &JobState) -> ResizeFacts {
         ResizeFacts { last_ms: 0, last_cost_ms: 0, last_from: 0, last_refused: false },
         |r| ResizeFacts {
             last_ms: r.decided.0,
-            last_cost_ms: r.done.filter(|_| !r.refused).map_or(0, |d| millis(d.since(r.decided))),
+            last_cost_ms: millis(r.pause()),
             last_from: r.from,
             last_refused: r.refused,
         },

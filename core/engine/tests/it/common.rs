@@ -14,7 +14,7 @@ use eto_engine::job::{
 use eto_engine::observe::Pod;
 use eto_engine::policy::{Answer, Asked, CallFailure, FailureKind, PolicyId, ScalingPolicy};
 use eto_engine::signals::{Sample, SignalData, SignalSet};
-use eto_engine::state::{JobState, Memory, RoundCause, RoundState};
+use eto_engine::state::{JobState, Memory, RoundCause, RoundMode, RoundState};
 use eto_engine::time::Time;
 use eto_engine::view::{self, View};
 use eto_engine::wants;
@@ -47,6 +47,7 @@ pub(crate) fn job(min: u32, replicas: u32, max: u32) -> JobSpec {
             request,
             containers: BTreeMap::from([("train".into(), request)]),
             processes: 1,
+            command: true,
         }),
         restart: RestartPolicy::OnFailure,
         backoff_limit: 6,
@@ -88,6 +89,8 @@ pub(crate) fn pod(index: u32, round: u64, size: u32) -> Pod {
         index,
         round,
         round_size: size,
+        incarnation: round,
+        mode: RoundMode::Recreate,
         template_hash: "t1".into(),
         phase: WorkerPhase::Running,
         reason: None,
@@ -129,6 +132,7 @@ pub(crate) fn running(job: &JobSpec, size: u32) -> JobState {
             required_nodes: false,
             gaps: vec![],
             restarts_charged: 0,
+            agent: None,
         }),
         ..JobState::default()
     }

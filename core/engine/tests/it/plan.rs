@@ -336,7 +336,7 @@ fn a_lost_status_is_rebuilt_from_the_live_pods() {
     let mut spec = job(1, 2, 8);
     spec.scaling = Some(scaling(vec![cpu(50)], false));
     let all: Vec<Pod> = (0..6).map(|i| pod(i, 9, 6)).collect();
-    let state = recover(&spec, &all, NOW);
+    let state = recover(&spec, &all, None, NOW);
     assert_eq!((state.target, state.last_generation), (6, 9));
     let p = step(&spec, &state, &all);
     let p = step(&spec, &p.state, &all);
@@ -344,8 +344,8 @@ fn a_lost_status_is_rebuilt_from_the_live_pods() {
     // One is missing: it is made again with the same size.
     let p = step(&spec, &state, &all[..5]);
     assert_eq!(created(&p).iter().map(|n| (n.index, n.size)).collect::<Vec<_>>(), [(5, 6)]);
-    assert_eq!(recover(&spec, &[], NOW).target, 0, "nothing is known: a new job");
-    assert_eq!(effective_target(&spec, &recover(&spec, &[], NOW)), 2);
+    assert_eq!(recover(&spec, &[], None, NOW).target, 0, "nothing is known: a new job");
+    assert_eq!(effective_target(&spec, &recover(&spec, &[], None, NOW)), 2);
 }
 
 #[test]
@@ -362,7 +362,8 @@ fn a_resize_taken_back_before_its_round_is_over() {
     let mut state = running(&spec, 3);
     spec.replicas = 5;
     // The target moves, and is moved back before the plan begins a round.
-    let record = |from, to| Some(ResizeRecord { from, to, decided: NOW, done: None, refused: false, refusals: 0 });
+    let record =
+        |from, to| Some(ResizeRecord { from, to, decided: NOW, done: None, refused: false, refusals: 0, cost: None });
     (state.target, state.based_on, state.last_resize) = (5, 5, record(3, 5));
     spec.replicas = 3;
     let p = step(&spec, &state, &pods(3));

@@ -140,7 +140,7 @@ proptest! {
         look.memory = eto_engine::state::Memory::new(NOW);
         if lose_status {
             look.job.replicas = 1;
-            look.state = plan::recover(&look.job, &look.pods, NOW);
+            look.state = plan::recover(&look.job, &look.pods, None, NOW);
             prop_assert_eq!(look.state.target, from);
         }
         let d = look.decide(&ratio_policy());

@@ -132,7 +132,7 @@ impl World {
             Happening::LoseStatus => {
                 if !self.state.phase.is_terminal() {
                     let before = self.state.round.as_ref().map(|r| r.size);
-                    self.state = recover(&self.job, &self.pods, self.now);
+                    self.state = recover(&self.job, &self.pods, None, self.now);
                     if let (Some(before), Some(after)) = (before, &self.state.round)
                         && self.pods.iter().all(|p| p.round <= after.generation)
                         && self.pods.iter().any(|p| p.deleting.is_none() && p.round_size == before)

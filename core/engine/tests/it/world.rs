@@ -89,7 +89,7 @@ impl World {
 
     pub(crate) fn act(&mut self, action: &Action) {
         match action {
-            Action::EnsureService => {}
+            Action::EnsureService | Action::Assign(_) => {}
             Action::CreatePod(new) => self.create(new),
             Action::DeletePod { uid, .. } => {
                 let now = self.now;

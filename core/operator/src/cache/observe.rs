@@ -4,6 +4,7 @@ use eto_api::labels;
 use eto_cycle::resources;
 use eto_engine::contract::{Readiness, WorkerPhase};
 use eto_engine::observe::Pod;
+use eto_engine::state::RoundMode;
 use eto_engine::time::Time;
 use k8s_openapi::api::core::v1::{self as core, ContainerState, ContainerStatus, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
@@ -23,12 +24,18 @@ pub(super) fn observe(pod: &core::Pod) -> Option<Pod> {
             reason.as_deref(),
             Some("Evicted" | "NodeLost" | "NodeShutdown" | "Preempting" | "Shutdown" | "Terminated")
         );
+    let round = label(labels::ROUND)?.parse().ok()?;
     Some(Pod {
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,
         index: label(labels::INDEX)?.parse().ok()?,
-        round: label(labels::ROUND)?.parse().ok()?,
+        round,
         round_size: label(labels::ROUND_SIZE).and_then(|s| s.parse().ok()).unwrap_or(0),
+        incarnation: label(labels::INCARNATION).and_then(|s| s.parse().ok()).unwrap_or(round),
+        mode: match label(labels::ROUNDS).map(String::as_str) {
+            Some(labels::ROUNDS_AGENT) => RoundMode::Agent,
+            _ => RoundMode::Recreate,
+        },
         template_hash: label(labels::TEMPLATE_HASH).cloned().unwrap_or_default(),
         phase: phase(status.and_then(|s| s.phase.as_deref())),
         reason,
@@ -139,7 +146,15 @@ mod tests {
             "spec": {"replicas": 5, "template": {"spec": {"containers": [{"name": "train", "image": "i"}]}}},
         }))
         .unwrap();
-        let new = eto_engine::plan::NewPod { index: 3, round: 7, size: 5, env: Vec::new(), node: None };
+        let new = eto_engine::plan::NewPod {
+            index: 3,
+            round: 7,
+            size: 5,
+            incarnation: 7,
+            mode: RoundMode::Recreate,
+            env: Vec::new(),
+            node: None,
+        };
         let mut made = eto_cycle::pod::build(&job, &new).unwrap().unwrap().pod;
         made.metadata.uid = Some("p".into());
         let got = observe(&made).unwrap();

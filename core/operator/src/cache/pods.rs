@@ -174,6 +174,7 @@ impl Inner {
 mod tests {
     use super::*;
     use eto_engine::contract::{Readiness, WorkerPhase, WorkerRequest};
+    use eto_engine::state::RoundMode;
     use eto_engine::time::Time;
 
     fn seen(uid: &str, index: u32, version: u64, phase: WorkerPhase) -> Seen {
@@ -183,6 +184,8 @@ mod tests {
             index,
             round: 1,
             round_size: 1,
+            incarnation: 1,
+            mode: RoundMode::Recreate,
             template_hash: "h".into(),
             phase,
             reason: None,
