@@ -1,0 +1,180 @@
+//! The processes of a round: started in a group of their own, stopped, and waited for with all that they started.
+//!
+//! The agent is the parent of every process that lost its own, as PID 1 of the container or else as the *subreaper* of
+//! what it starts. So when it has no child left, nothing is left.
+//!
+//! SIGTERM goes to the processes that the agent started, and when those are gone to what they left behind: helpers of a
+//! script (torch's data loaders, say) that die before it does would make it fail in the middle of its checkpoint, and
+//! what stays after a shell or launcher that died of the signal gets it next. SIGKILL goes to all, in the group or not.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Command, Stdio};
+
+use eto_membership::agent::{Event, Exit, Launch, is_launcher};
+use nix::errno::Errno;
+use nix::sys::signal::{Signal, kill, killpg};
+use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
+use nix::unistd::Pid;
+
+use crate::proc::descendants_of;
+
+/// What the script has no business with.
+const HIDDEN: [&str; 3] = ["ETO_GATEWAY", "ETO_GATEWAY_CA", "ETO_TOKEN_FILE"];
+/// As a shell says that it has no such command, and that it can't run it.
+const NOT_FOUND: i32 = 127;
+const NOT_RUNNABLE: i32 = 126;
+
+/// All processes that the agent has to do with.
+#[derive(Debug)]
+pub(crate) struct Children {
+    command: Vec<OsString>,
+    launcher: bool,
+    group: Option<Group>,
+}
+
+#[derive(Debug)]
+struct Group {
+    generation: u64,
+    /// Its number, that of the first process; `None` if that could not be started.
+    leader: Option<Pid>,
+    /// Processes that the agent started and that run.
+    mains: Vec<Pid>,
+    /// They were asked to stop.
+    asked: bool,
+    /// So was what they left behind.
+    rest_asked: bool,
+}
+
+impl Children {
+    /// Becomes the parent of what loses its own, and prepares to start `command`.
+    pub(crate) fn new(command: &[OsString]) -> std::io::Result<Children> {
+        nix::sys::prctl::set_child_subreaper(true)?;
+        let words: Vec<String> = command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        Ok(Children { command: command.to_vec(), launcher: is_launcher(&words), group: None })
+    }
+
+    /// Starts the processes of a round, with `more` variables beside its own. What could not be started is told as a
+    /// process that ended.
+    pub(crate) fn start(&mut self, launch: &Launch, more: &BTreeMap<String, OsString>) -> Vec<Event> {
+        let generation = launch.generation();
+        let mut group = Group { generation, leader: None, mains: Vec::new(), asked: false, rest_asked: false };
+        let mut failure = None;
+        for env in launch.environments(self.launcher) {
+            match self.spawn(&env, more, group.leader) {
+                Ok(pid) => {
+                    group.leader.get_or_insert(pid);
+                    group.mains.push(pid);
+                }
+                Err(error) => {
+                    let what = self.command.first().map(|c| c.to_string_lossy().into_owned()).unwrap_or_default();
+                    crate::run::say(&format!("{what} could not be started: {error}"));
+                    let missing = error.kind() == std::io::ErrorKind::NotFound;
+                    failure = Some(Exit::Code(if missing { NOT_FOUND } else { NOT_RUNNABLE }));
+                    break;
+                }
+            }
+        }
+        let left = u32::try_from(group.mains.len()).unwrap_or(u32::MAX);
+        self.group = Some(group);
+        let mut events: Vec<Event> =
+            failure.map(|exit| Event::ProcessEnded { generation, exit, main: true, left }).into_iter().collect();
+        if left == 0 {
+            events.extend(self.reap());
+        }
+        events
+    }
+
+    fn spawn(
+        &self,
+        env: &BTreeMap<String, String>,
+        more: &BTreeMap<String, OsString>,
+        leader: Option<Pid>,
+    ) -> std::io::Result<Pid> {
+        let (program, arguments) = self.command.split_first().ok_or(std::io::ErrorKind::NotFound)?;
+        let mut command = Command::new(program);
+        command.args(arguments).envs(env).envs(more).stdin(Stdio::null());
+        command.process_group(leader.map_or(0, Pid::as_raw));
+        for name in HIDDEN {
+            command.env_remove(name);
+        }
+        let pid = i32::try_from(command.spawn()?.id()).map_err(|_| std::io::ErrorKind::InvalidData)?;
+        Ok(Pid::from_raw(pid))
+    }
+
+    /// Asks the processes to stop.
+    pub(crate) fn terminate(&mut self) {
+        if let Some(group) = &mut self.group {
+            group.asked = true;
+            for pid in &group.mains {
+                let _ = kill(*pid, Signal::SIGTERM);
+            }
+        }
+    }
+
+    /// Passes a signal on to the processes that the agent started.
+    pub(crate) fn forward(&self, signal: Signal) {
+        for pid in self.group.iter().flat_map(|g| &g.mains) {
+            let _ = kill(*pid, signal);
+        }
+    }
+
+    /// Ends everything.
+    pub(crate) fn kill(&self) {
+        let Some(group) = &self.group else { return };
+        if let Some(leader) = group.leader {
+            let _ = killpg(leader, Signal::SIGKILL);
+        }
+        signal_all(Signal::SIGKILL);
+    }
+
+    /// Takes the ends of all processes that have ended since.
+    pub(crate) fn reap(&mut self) -> Vec<Event> {
+        let mut events = Vec::new();
+        let nothing_left = loop {
+            let (pid, exit) = match waitpid(None, Some(WaitPidFlag::WNOHANG)) {
+                Ok(WaitStatus::Exited(pid, code)) => (pid, Exit::Code(code)),
+                Ok(WaitStatus::Signaled(pid, signal, _)) => (pid, Exit::Signal(signal as i32)),
+                Ok(WaitStatus::StillAlive) => break false,
+                Err(Errno::ECHILD) => break true,
+                // Ended by a real-time signal, which has no name here: looked for below.
+                Ok(_) | Err(_) => continue,
+            };
+            events.extend(self.ended(pid, exit));
+        };
+        events.extend(self.vanished());
+        let Some(group) = &mut self.group else { return events };
+        if nothing_left {
+            events.push(Event::GroupGone { generation: group.generation });
+            self.group = None;
+        } else if group.mains.is_empty() && group.asked && !group.rest_asked {
+            group.rest_asked = true;
+            signal_all(Signal::SIGTERM);
+        }
+        events
+    }
+
+    fn ended(&mut self, pid: Pid, exit: Exit) -> Option<Event> {
+        let group = self.group.as_mut()?;
+        let main = group.mains.iter().position(|m| *m == pid).map(|at| group.mains.swap_remove(at)).is_some();
+        let left = u32::try_from(group.mains.len()).unwrap_or(u32::MAX);
+        Some(Event::ProcessEnded { generation: group.generation, exit, main, left })
+    }
+
+    /// Processes of ours that have been waited for without a word how they ended.
+    fn vanished(&mut self) -> Vec<Event> {
+        let gone = |pid: &&Pid| kill(**pid, None) == Err(Errno::ESRCH);
+        let gone: Vec<Pid> = self.group.iter().flat_map(|g| g.mains.iter().filter(gone)).copied().collect();
+        gone.into_iter().filter_map(|pid| self.ended(pid, Exit::Signal(FIRST_REAL_TIME))).collect()
+    }
+}
+
+/// The first real-time signal, which stands for all of them.
+const FIRST_REAL_TIME: i32 = 34;
+
+fn signal_all(signal: Signal) {
+    for pid in descendants_of(Pid::this().as_raw()) {
+        let _ = kill(Pid::from_raw(pid), signal);
+    }
+}

@@ -1,0 +1,299 @@
+//! `eto-agent run`: the loop that carries events to the machine and does what it says.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use eto_membership::agent::{Agent, Command, Event, Identity, Launch, Refusal};
+use hyper::StatusCode;
+use nix::sys::signal::Signal;
+use serde_json::json;
+use tokio::net::TcpListener;
+use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+use tokio::sync::mpsc;
+use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
+
+use crate::api::{self, Wish};
+use crate::children::Children;
+use crate::client::Link;
+use crate::clock::Clock;
+use crate::drain::DrainFile;
+use crate::memory::Memory;
+use crate::metrics::Meter;
+use crate::serve::{Answer, Call, serve};
+use crate::settings::Settings;
+
+/// How often the drain file is looked at while processes run.
+const LOOK: Duration = Duration::from_millis(250);
+/// How often it is looked at whether the gateway is reached.
+const CONNECTION_LOOK: Duration = Duration::from_secs(15);
+/// What the last report may take. What it says is seen in the pod's status too, only later.
+const LAST_WORD: Duration = Duration::from_millis(1_500);
+
+/// Why the agent could not begin.
+#[derive(Debug, thiserror::Error)]
+#[error("could not {what}: {source}")]
+pub struct RunError {
+    what: &'static str,
+    source: std::io::Error,
+}
+
+fn failed(what: &'static str) -> impl FnOnce(std::io::Error) -> RunError {
+    move |source| RunError { what, source }
+}
+
+/// A line of the agent's own among the script's output.
+pub(crate) fn say(text: &str) {
+    use std::io::Write;
+    let _ = writeln!(std::io::stderr(), "eto-agent: {text}");
+}
+
+/// Runs `command` in the rounds that name this pod, until the job or the pod ends; gives the exit code.
+///
+/// It waits for every child of the process, so the process must be its own.
+pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunError> {
+    let memory = Memory::open(settings.folder.as_deref()).map_err(failed("find a folder that it can write to"))?;
+    let mut signals = Signals::listen().map_err(failed("listen for signals"))?;
+    let children = Children::new(command).map_err(failed("become the parent of what its processes leave behind"))?;
+    let (calls_in, mut calls) = mpsc::channel(16);
+    let local = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed("listen on localhost"))?;
+    let api_url = format!("http://{}", local.local_addr().map_err(failed("listen on localhost"))?);
+    tokio::spawn(serve(local, calls_in.clone()));
+    serve_metrics(&settings, calls_in).await;
+
+    let clock = Clock::start();
+    let agent = Agent::new(Identity {
+        pod_uid: settings.pod_uid,
+        address: settings.pod_ip,
+        processes: settings.processes,
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        incarnation: format!("{:016x}", rand::random::<u64>()),
+        stop_grace_ms: settings.stop_grace_ms,
+        lost_generation: memory.started(),
+    });
+    let link = settings.client.connect();
+    link.send(agent.report());
+    let meter = Meter::new(clock.now_ms());
+    let mut shell = Shell { agent, children, link, memory, clock, meter, drain: None, api_url, code: None };
+    let (mut look, mut connection_look) = (interval(LOOK), interval(CONNECTION_LOOK));
+    look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    connection_look.tick().await;
+    let code = loop {
+        if let Some(code) = shell.code {
+            break code;
+        }
+        let deadline = shell.agent.next_deadline().map(|at| shell.clock.instant(at));
+        tokio::select! {
+            assignment = shell.link.next() => shell.assigned(assignment),
+            signal = signals.next() => shell.signalled(&signal),
+            Some(call) = calls.recv() => shell.answer(call),
+            () = until(deadline) => { shell.happen(Event::Tick); }
+            _ = look.tick(), if shell.drain.is_some() => shell.look(),
+            _ = connection_look.tick() => shell.tell_trouble(),
+        }
+    };
+    // Whoever asks now is told that it ends.
+    drop(calls);
+    let _ = timeout(LAST_WORD, shell.link.delivered()).await;
+    Ok(code)
+}
+
+async fn until(deadline: Option<tokio::time::Instant>) {
+    match deadline {
+        Some(at) => sleep_until(at).await,
+        None => std::future::pending().await,
+    }
+}
+
+async fn serve_metrics(settings: &Settings, calls: mpsc::Sender<Call>) {
+    if settings.metrics_port == 0 {
+        return;
+    }
+    let address = SocketAddr::new(settings.metrics_address(), settings.metrics_port);
+    match TcpListener::bind(address).await {
+        Ok(listener) => {
+            tokio::spawn(serve(listener, calls));
+        }
+        // In the host's network another pod may have the port. Training matters more.
+        Err(error) => say(&format!("no metrics: {address}: {error}; ETO_METRICS_PORT sets another port")),
+    }
+}
+
+enum Seen {
+    Child,
+    Stop,
+    Other(Signal),
+}
+
+struct Signals {
+    child: Stream,
+    stop: [Stream; 2],
+    others: Vec<(Stream, Signal)>,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Signals> {
+        let others = [
+            (SignalKind::hangup(), Signal::SIGHUP),
+            (SignalKind::quit(), Signal::SIGQUIT),
+            (SignalKind::user_defined1(), Signal::SIGUSR1),
+            (SignalKind::user_defined2(), Signal::SIGUSR2),
+            (SignalKind::window_change(), Signal::SIGWINCH),
+        ];
+        let others = others.into_iter().map(|(kind, name)| Ok((signal(kind)?, name)));
+        Ok(Signals {
+            child: signal(SignalKind::child())?,
+            stop: [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?],
+            others: others.collect::<std::io::Result<_>>()?,
+        })
+    }
+
+    async fn next(&mut self) -> Seen {
+        let [term, int] = &mut self.stop;
+        let others = &mut self.others;
+        let other = std::future::poll_fn(|context| {
+            let ready = others.iter_mut().find_map(|(s, name)| s.poll_recv(context).is_ready().then_some(*name));
+            ready.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
+        });
+        tokio::select! {
+            _ = self.child.recv() => Seen::Child,
+            _ = term.recv() => Seen::Stop,
+            _ = int.recv() => Seen::Stop,
+            name = other => Seen::Other(name),
+        }
+    }
+}
+
+struct Shell {
+    agent: Agent,
+    children: Children,
+    link: Link,
+    memory: Memory,
+    clock: Clock,
+    meter: Meter,
+    drain: Option<DrainFile>,
+    api_url: String,
+    /// Set at the end.
+    code: Option<i32>,
+}
+
+impl Shell {
+    /// Gives an event to the machine, does what it says, and what comes of that.
+    fn happen(&mut self, event: Event) -> Option<Refusal> {
+        let mut refusal = None;
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            if matches!(event, Event::GroupGone { .. })
+                && let Some(step) = self.drain.as_mut().and_then(|d| d.look(true))
+            {
+                events.push_front(event);
+                events.push_front(Event::CheckpointTold { generation: None, step });
+                continue;
+            }
+            let now_ms = self.clock.now_ms();
+            for command in self.agent.step(event, now_ms) {
+                match command {
+                    Command::Start(launch) => events.extend(self.start(&launch, now_ms)),
+                    Command::Terminate => self.children.terminate(),
+                    Command::Kill => {
+                        self.meter.kill();
+                        self.children.kill();
+                    }
+                    Command::Report => self.link.send(self.agent.report()),
+                    Command::Refuse(why) => {
+                        self.meter.refuse();
+                        refusal = Some(why);
+                    }
+                    Command::End { code } => self.code = Some(code),
+                }
+            }
+            self.meter.observe(&self.agent, now_ms);
+        }
+        refusal
+    }
+
+    fn start(&mut self, launch: &Launch, now_ms: u64) -> Vec<Event> {
+        let generation = launch.generation();
+        let (rank, size) = (launch.rank, launch.assignment.round.members.len());
+        say(&format!("round {generation}: starting as member {rank} of {size}"));
+        if let Err(error) = self.memory.set_started(generation) {
+            say(&format!("could not note the round, so an agent started again here may join it twice: {error}"));
+        }
+        self.meter.start(now_ms);
+        let path = self.memory.drain_file(generation);
+        let more = BTreeMap::from([
+            ("ETO_DRAIN_FILE".to_owned(), path.clone().into_os_string()),
+            ("ETO_AGENT".to_owned(), OsString::from(&self.api_url)),
+        ]);
+        self.drain = Some(DrainFile::fresh(path));
+        self.children.start(launch, &more)
+    }
+
+    fn assigned(&mut self, assignment: eto_membership::Assignment) {
+        let (generation, order, why) = (assignment.round.generation, assignment.order, assignment.why.clone());
+        let before = (self.agent.generation(), self.agent.assignment().map(|a| a.order));
+        if let Some(refusal) = self.happen(Event::Assigned(Box::new(assignment))) {
+            say(&format!("round {generation}, {order:?}, is refused: {refusal}"));
+        } else if before != (generation, Some(order)) {
+            say(&format!("round {generation}: {order:?}{}{why}", if why.is_empty() { "" } else { ": " }));
+        }
+    }
+
+    fn signalled(&mut self, seen: &Seen) {
+        match seen {
+            Seen::Child => {
+                for event in self.children.reap() {
+                    self.happen(event);
+                }
+            }
+            Seen::Stop => {
+                say("asked to stop");
+                self.happen(Event::Signalled);
+            }
+            Seen::Other(name) => self.children.forward(*name),
+        }
+    }
+
+    /// Looks at the drain file while the script runs.
+    fn look(&mut self) {
+        if let Some(step) = self.drain.as_mut().and_then(|d| d.look(false)) {
+            self.happen(Event::CheckpointTold { generation: None, step });
+        }
+    }
+
+    fn tell_trouble(&self) {
+        if let (false, Some(trouble)) = (self.link.counts().is_connected(), self.link.counts().trouble()) {
+            say(&format!("the membership gateway is not reached, training goes on: {trouble}"));
+        }
+    }
+
+    fn answer(&mut self, call: Call) {
+        let answer = match api::read(call.method.as_str(), &call.path, &call.body) {
+            Ok(wish) => self.grant(wish),
+            Err(answer) => answer,
+        };
+        // Whoever asked may have gone.
+        let _ = call.answer.send(answer);
+    }
+
+    fn grant(&mut self, wish: Wish) -> Answer {
+        match wish {
+            Wish::Alive => Answer::text(StatusCode::OK, "ok\n"),
+            Wish::Ready if self.agent.is_ready() => Answer::text(StatusCode::OK, "ok\n"),
+            Wish::Ready => Answer::text(StatusCode::SERVICE_UNAVAILABLE, "no process of the round in force runs\n"),
+            Wish::Metrics => {
+                let page = self.meter.page(&self.agent, self.link.counts(), self.clock.now_ms());
+                Answer::text(StatusCode::OK, page)
+            }
+            Wish::Round => Answer::json(StatusCode::OK, &api::round(&self.agent)),
+            Wish::Tell(event) => {
+                if let Some(why) = self.happen(event) {
+                    return Answer::json(StatusCode::CONFLICT, &json!({ "error": why.to_string() }));
+                }
+                self.link.update(self.agent.report());
+                Answer::json(StatusCode::OK, &json!({ "generation": self.agent.generation() }))
+            }
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! The agent's two small HTTP servers: one on localhost for the script, one on the pod's address for probes and metrics.
+//! Both only carry calls to the agent's loop, so that an answer of `/healthz` says that the loop is alive.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::body::Incoming;
+use hyper::header::CONTENT_TYPE;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper::{Method, Request, Response, StatusCode};
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpListener;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::timeout;
+
+/// Most of a body that is read.
+const MOST_OF_BODY: usize = 64 * 1024;
+/// The most that a request may take to come, head or body.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Pause after a connection could not be taken (too many open files, say).
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// A request that waits for its answer.
+pub(crate) struct Call {
+    pub(crate) method: Method,
+    pub(crate) path: String,
+    pub(crate) body: Bytes,
+    pub(crate) answer: oneshot::Sender<Answer>,
+}
+
+/// What is answered.
+#[derive(Clone, Debug, PartialEq)]
+pub(crate) struct Answer {
+    pub(crate) status: StatusCode,
+    pub(crate) kind: &'static str,
+    pub(crate) body: String,
+}
+
+impl Answer {
+    pub(crate) fn text(status: StatusCode, body: impl Into<String>) -> Answer {
+        Answer { status, kind: "text/plain; version=0.0.4; charset=utf-8", body: body.into() }
+    }
+
+    pub(crate) fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
+        Answer { status, kind: "application/json", body: body.to_string() }
+    }
+}
+
+/// Takes connections until the calls' receiver is gone.
+pub(crate) async fn serve(listener: TcpListener, calls: mpsc::Sender<Call>) {
+    while !calls.is_closed() {
+        let Ok((stream, _)) = listener.accept().await else {
+            tokio::time::sleep(PAUSE).await;
+            continue;
+        };
+        let calls = calls.clone();
+        tokio::spawn(async move {
+            let service = service_fn(|request| respond(request, calls.clone()));
+            let mut server = http1::Builder::new();
+            // A client that goes away in the middle is its own trouble.
+            let _ = server
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .serve_connection(TokioIo::new(stream), service)
+                .await;
+        });
+    }
+}
+
+async fn respond(request: Request<Incoming>, calls: mpsc::Sender<Call>) -> Result<Response<Full<Bytes>>, Infallible> {
+    let answer = ask(request, &calls).await;
+    let mut response = Response::new(Full::new(Bytes::from(answer.body)));
+    *response.status_mut() = answer.status;
+    response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(answer.kind));
+    Ok(response)
+}
+
+async fn ask(request: Request<Incoming>, calls: &mpsc::Sender<Call>) -> Answer {
+    let (head, body) = request.into_parts();
+    let body = match timeout(PATIENCE, Limited::new(body, MOST_OF_BODY).collect()).await {
+        Ok(Ok(body)) => body.to_bytes(),
+        Ok(Err(_)) => return Answer::text(StatusCode::PAYLOAD_TOO_LARGE, "the body is cut or over 64 KiB\n"),
+        Err(_) => return Answer::text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n"),
+    };
+    let (answer, answered) = oneshot::channel();
+    let call = Call { method: head.method, path: head.uri.path().to_owned(), body, answer };
+    let ending = || Answer::text(StatusCode::SERVICE_UNAVAILABLE, "the agent is about to end\n");
+    if calls.send(call).await.is_err() {
+        return ending();
+    }
+    answered.await.unwrap_or_else(|_| ending())
+}

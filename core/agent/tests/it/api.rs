@@ -1,0 +1,82 @@
+//! The API for scripts and the page of metrics, asked from where the script and the kubelet are.
+
+use std::net::SocketAddr;
+
+use eto_membership::Order;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+
+use crate::gateway::Gateway;
+use crate::pod::{Pod, UID, assignment};
+
+/// Status and body of an answer.
+async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    let length = body.len();
+    let head =
+        format!("{method} {path} HTTP/1.1\r\nhost: agent\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n");
+    stream.write_all(format!("{head}{body}").as_bytes()).await.unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).await.unwrap();
+    let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+    (head.split(' ').nth(1).unwrap().parse().unwrap(), body.to_owned())
+}
+
+/// A port that was free a moment ago.
+fn free_port() -> u16 {
+    std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
+}
+
+fn metric(page: &str, name: &str) -> Option<f64> {
+    page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
+}
+
+#[tokio::test]
+async fn a_script_tells_and_is_told() {
+    let gateway = Gateway::start().await;
+    let port = free_port();
+    let script = r#"echo "$ETO_AGENT" > "$OUT/agent"; exec sleep 1000"#;
+    let pod = Pod::with(&gateway, script, &[("ETO_METRICS_PORT", &port.to_string())]);
+    gateway.until("joined", |_| true).await;
+    let probes = SocketAddr::from(([127, 0, 0, 1], port));
+    assert_eq!(ask(probes, "GET", "/healthz", "").await.0, 200);
+    assert_eq!(ask(probes, "GET", "/readyz", "").await.0, 503);
+
+    gateway.assign(assignment(2, Order::Run, &["other", UID]));
+    let address: SocketAddr = pod.file("agent").await.strip_prefix("http://").unwrap().parse().unwrap();
+    let round: Value = serde_json::from_str(&ask(address, "GET", "/v1/round", "").await.1).unwrap();
+    assert_eq!((&round["generation"], &round["rank"], &round["worldSize"]), (&json!(2), &json!(1), &json!(2)));
+    assert_eq!((&round["running"], &round["stopping"]), (&json!(2), &json!(false)));
+    assert_eq!(ask(probes, "GET", "/readyz", "").await.0, 200);
+
+    let told = r#"{"step": 10, "samples": 80, "epoch": 1, "loss": 0.25}"#;
+    assert_eq!(ask(address, "POST", "/v1/progress", told).await.0, 200);
+    let report = gateway.until("progress", |r| r.progress.is_some()).await;
+    let progress = report.progress.unwrap();
+    assert_eq!((progress.generation, progress.step, progress.samples), (2, 10, Some(80)));
+
+    let told = r#"{"step": 10, "generation": 2}"#;
+    assert_eq!(ask(address, "POST", "/v1/checkpointed", told).await.0, 200);
+    gateway.until("checkpoint", |r| r.checkpoint.is_some_and(|c| c.step == 10)).await;
+    let (status, why) = ask(address, "POST", "/v1/checkpointed", r#"{"step": 11, "generation": 1}"#).await;
+    assert!(status == 409 && why.contains("does not run here"), "{status} {why}");
+    assert_eq!(ask(address, "POST", "/v1/progress", "{}").await.0, 400);
+
+    let (_, page) = ask(probes, "GET", "/metrics", "").await;
+    for (name, value) in [
+        ("eto_agent_round_generation", 2.0),
+        ("eto_agent_ready", 1.0),
+        ("eto_agent_step", 10.0),
+        ("eto_agent_samples_total", 80.0),
+        ("eto_agent_loss", 0.25),
+        ("eto_agent_checkpoint_step", 10.0),
+        ("eto_agent_refused_total", 1.0),
+        ("eto_agent_restarts_total", 0.0),
+        ("eto_agent_gateway_connected", 1.0),
+    ] {
+        assert_eq!(metric(&page, name), Some(value), "{name} in\n{page}");
+    }
+    assert!(metric(&page, r#"eto_agent_lost_seconds_total{cause="join"}"#).unwrap() > 0.0);
+    assert_eq!(metric(&page, "eto_agent_steps_per_second"), None, "one point is no speed");
+}
