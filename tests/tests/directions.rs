@@ -12,11 +12,8 @@ use serde_json::Value;
 /// What each crate of the product may depend on, of ours. A crate that is not listed fails the test.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("eto-membership", &[]),
-<<<<<<< HEAD
-    ("eto-gateway", &["eto-membership"]),
-=======
     ("eto-agent", &["eto-membership"]),
->>>>>>> 8232c1a (Agent: the program around the user's command)
+    ("eto-gateway", &["eto-membership"]),
     ("eto-engine", &["eto-membership"]),
     ("eto-api", &[]),
     ("eto-policy-host", &["eto-engine"]),
@@ -47,20 +44,13 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("wit-bindgen", &["eto-policy-sdk"]),
     ("kube", &["eto-api", "eto-operator", "eto-cli", "eto-e2e", "eto-benches"]),
     ("reqwest", &["eto-signals", "eto-operator", "eto-e2e", "eto-benches"]),
-<<<<<<< HEAD
     ("etcd-client", &["eto-gateway"]),
-    (
-        "tokio",
-        &[
-            "eto-signals",
-            "eto-gateway",
-=======
     (
         "tokio",
         &[
             "eto-agent",
             "eto-signals",
->>>>>>> 8232c1a (Agent: the program around the user's command)
+            "eto-gateway",
             "eto-policy-host",
             "eto-operator",
             "eto-local",
