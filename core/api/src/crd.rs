@@ -128,6 +128,14 @@ pub(crate) fn scaling_rules() -> Value {
     ])
 }
 
+/// Rules on `spec.elasticity`.
+pub(crate) fn elasticity_rules() -> Value {
+    json!([rule(
+        "!has(self.maxMicroBatchSize) || has(self.globalBatchSize)",
+        "elasticity.maxMicroBatchSize needs globalBatchSize: it limits a process's share of that"
+    )])
+}
+
 /// Rules on `spec.replicaSizes`.
 pub(crate) fn sizes_rules() -> Value {
     json!([rule("has(self.list) != has(self.multipleOf)", "replicaSizes needs exactly one of list and multipleOf")])

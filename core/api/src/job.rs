@@ -66,6 +66,11 @@ pub struct ElasticJobSpec {
     /// Default `PyTorch`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub framework_type: Option<FrameworkType>,
+    /// Processes that each worker runs, as in Kubeflow: started by the agent, or by the `torchrun` of the template's
+    /// command. Default: `PET_NPROC_PER_NODE` of the template's first container, else 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub nproc_per_node: Option<i64>,
     /// Which sizes between the bounds are legal. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_sizes: Option<ReplicaSizes>,
@@ -200,6 +205,7 @@ pub enum CleanPodPolicy {
 /// How resizes are carried out.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-validations" = crate::crd::elasticity_rules()))]
 pub struct Elasticity {
     /// Whether an agent in the pods drives rounds where one is there. The condition `AgentRounds` says which way is
     /// taken and why. `Auto` or `"Off"` (in quotes: YAML reads a bare Off as false). Default `Auto`.
@@ -222,6 +228,18 @@ pub struct Elasticity {
     /// Checkpoints that the training program tells of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub checkpoint: Option<Checkpointing>,
+    /// Samples of one optimiser step over all processes. With it, a size is legal only if its processes can share them
+    /// evenly, and the scripts are told their part as `ETO_GLOBAL_BATCH_SIZE`, `ETO_MICRO_BATCH_SIZE` and
+    /// `ETO_GRADIENT_ACCUMULATION_STEPS`, whose product over all processes is always this number. A change counts from
+    /// the next round on. Default: the scripts' own affair.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16_777_216))]
+    pub global_batch_size: Option<i64>,
+    /// Most samples that one process can take at once: a larger share of `globalBatchSize` is gone through in equal
+    /// pieces, whose gradients are added up. Default: no limit.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 16_777_216))]
+    pub max_micro_batch_size: Option<i64>,
     /// Without progress for this long a round counts as hung, in seconds; acts where an agent reports progress.
     /// Default: no detection.
     #[serde(default, skip_serializing_if = "Option::is_none")]

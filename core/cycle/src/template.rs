@@ -56,20 +56,26 @@ pub fn merged(job: &ElasticJob, role: Role) -> Result<Option<PodTemplateSpec>, S
 /// The variable by which users of `torchrun` say how many processes a worker runs.
 const PROCESSES: &str = "PET_NPROC_PER_NODE";
 
-/// Processes that one worker runs: `PET_NPROC_PER_NODE` of its first container, else 1.
-pub(crate) fn processes(spec: &PodSpec, problems: &mut SpecProblems) -> u32 {
+/// Processes that one worker runs: `nprocPerNode`, else `PET_NPROC_PER_NODE` of its first container, else 1.
+pub(crate) fn processes(job: &ElasticJob, spec: &PodSpec, problems: &mut SpecProblems) -> u32 {
+    let asked = job.spec.nproc_per_node;
     let env = spec.containers.first().and_then(|c| c.env.as_ref());
-    let Some(value) = env.into_iter().flatten().find(|e| e.name == PROCESSES).and_then(|e| e.value.as_deref()) else {
-        return 1;
+    let value = env.into_iter().flatten().find(|e| e.name == PROCESSES).and_then(|e| e.value.as_deref());
+    let in_range = |n: i64| u32::try_from(n).ok().filter(|n| (1..=1024).contains(n));
+    let (path, text, read) = match (asked, value) {
+        (None, None) => return 1,
+        (Some(n), _) => ("spec.nprocPerNode".to_owned(), n.to_string(), in_range(n)),
+        (None, Some(text)) => (
+            format!("env {PROCESSES} of the first container"),
+            text.to_owned(),
+            text.trim().parse().ok().and_then(in_range),
+        ),
     };
-    match value.trim().parse::<u32>() {
-        Ok(n) if (1..=1024).contains(&n) => n,
-        _ => {
-            let message = format!("is \"{value}\", and must be a whole number from 1 to 1024: it makes up WORLD_SIZE");
-            problems.add(format!("env {PROCESSES} of the first container"), message);
-            1
-        }
+    if read.is_none() {
+        let message = format!("is \"{text}\", and must be a whole number from 1 to 1024: it makes up WORLD_SIZE");
+        problems.add(path, message);
     }
+    read.unwrap_or(1)
 }
 
 /// Selector of all pods of a job.
@@ -90,6 +96,7 @@ pub fn hash(job: &ElasticJob) -> String {
         "volumes": s.volumes,
         "volumeMounts": s.volume_mounts,
         "env": s.env,
+        "nprocPerNode": s.nproc_per_node,
         "restartPolicy": s.restart_policy,
         "schedulingPolicy": s.scheduling_policy.as_ref().map(|p| json!([p.queue, p.priority_class])),
         "drain": s.elasticity.as_ref().and_then(|e| e.drain_deadline_seconds),

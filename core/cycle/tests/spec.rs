@@ -118,6 +118,28 @@ fn legal_sizes() {
 }
 
 #[test]
+fn a_global_batch_makes_sizes_legal_that_share_it() {
+    let legal = |spec| read(spec).map(|s| eto_engine::guard::sizes::legal(&s));
+    let with = |elasticity: Value, more: Value| {
+        let mut spec = json!({"replicas": 2, "minReplicas": 1, "maxReplicas": 8, "elasticity": elasticity,
+            "template": {"spec": {"containers": [{"name": "c", "image": "i"}]}}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        spec
+    };
+    assert_eq!(legal(with(json!({"globalBatchSize": 96}), json!({}))).unwrap(), [1, 2, 3, 4, 6, 8]);
+    assert_eq!(legal(with(json!({"globalBatchSize": 96}), json!({"nprocPerNode": 4}))).unwrap(), [1, 2, 3, 4, 6, 8]);
+    assert_eq!(legal(with(json!({"globalBatchSize": 32}), json!({"nprocPerNode": 8}))).unwrap(), [1, 2, 4]);
+    let multiple = json!({"replicaSizes": {"multipleOf": 3}, "replicas": 3});
+    assert_eq!(legal(with(json!({"globalBatchSize": 96}), multiple)).unwrap(), [3, 6]);
+    let none = with(json!({"globalBatchSize": 7}), json!({"minReplicas": 2, "maxReplicas": 6}));
+    let problems = read(none).unwrap_err().to_string();
+    assert!(problems.contains("globalBatchSize") && problems.contains("7 samples"), "{problems}");
+    assert_eq!(paths(with(json!({"maxMicroBatchSize": 7}), json!({}))), ["spec.elasticity.maxMicroBatchSize"]);
+    assert_eq!(paths(with(json!({"globalBatchSize": 0}), json!({}))), ["spec.elasticity.globalBatchSize"]);
+    assert_eq!(paths(with(json!({}), json!({"nprocPerNode": 0}))), ["spec.nprocPerNode"]);
+}
+
+#[test]
 fn behaviour_has_the_defaults_of_its_kind() {
     let behavior =
         |policy: Value| read(json!({"replicas": 3, "scalingPolicy": policy})).unwrap().scaling.unwrap().behavior;

@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
+pub use eto_membership::{GlobalBatch, MAX_GLOBAL_BATCH, is_default};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{Framework, MetricKind, MetricTarget, WorkerRequest};
@@ -79,10 +80,17 @@ pub struct TemplateFacts {
     pub request: WorkerRequest,
     /// The same for each container (restartable init containers among them), by name; 0.0 = neither request nor limit.
     pub containers: BTreeMap<String, WorkerRequest>,
-    /// Processes that one worker runs (`PET_NPROC_PER_NODE` where the user set it), at least 1.
+    /// Processes that one worker runs (`nprocPerNode`, or `PET_NPROC_PER_NODE` where the user set it), at least 1.
     pub processes: u32,
     /// The first container has a `command`, in the template of every role: an agent can be put around it.
     pub command: bool,
+}
+
+impl JobSpec {
+    /// Processes that one worker runs, at least 1.
+    pub fn processes(&self) -> u32 {
+        self.template.as_ref().map_or(1, |t| t.processes.max(1))
+    }
 }
 
 /// Which sizes a job may have between its bounds.
@@ -257,6 +265,8 @@ pub struct Elasticity {
     pub agent: AgentChoice,
     /// How long a planned change waits for a checkpoint, where members tell of checkpoints.
     pub checkpoint_wait: Duration,
+    /// Samples of one optimiser step over all processes, where a resize is not to change them.
+    pub batch: Option<GlobalBatch>,
 }
 
 /// `spec.elasticity.agent`.
@@ -277,6 +287,7 @@ impl Default for Elasticity {
             drain_deadline: Duration::from_secs(30),
             agent: AgentChoice::Auto,
             checkpoint_wait: Duration::from_secs(60),
+            batch: None,
         }
     }
 }

@@ -5,13 +5,17 @@
 #![warn(missing_docs)]
 
 pub mod agent;
+mod batch;
 mod env;
 mod fence;
+mod hosts;
 mod protocol;
 mod round;
 
-pub use env::{FrameworkKind, member_env};
+pub use batch::{Batch, GlobalBatch, MAX_GLOBAL_BATCH};
+pub use env::{FrameworkKind, is_default, member_env, process_env};
 pub use fence::Refused;
+pub use hosts::{discovered_hosts, hostfile};
 pub use protocol::{
     Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Notice, Order, PROTOCOL,
     Progress, Report, SUSPECT_AFTER_MS,

@@ -1,9 +1,11 @@
 //! What every container of a training pod gets: the environment of its round, and shared memory.
 
+use eto_engine::job::is_default;
 use k8s_openapi::api::core::v1::{Container, EmptyDirVolumeSource, EnvVar, PodSpec, Volume, VolumeMount};
 
-/// Logs of a training program should be there when it dies, not in a buffer; but that is only a default.
-const UNBUFFERED: &str = "PYTHONUNBUFFERED";
+/// Logs of a training program should be there when it dies, not in a buffer; but that is only a default
+/// ([`is_default`]).
+const UNBUFFERED: (&str, &str) = ("PYTHONUNBUFFERED", "1");
 const SHM_PATH: &str = "/dev/shm";
 const SHM_VOLUME: &str = "elastic-shm";
 
@@ -25,16 +27,19 @@ fn set_env(container: &mut Container, env: &[(String, String)], overridden: &mut
     let of =
         |name: &str, value: &str| EnvVar { name: name.to_string(), value: Some(value.to_string()), value_from: None };
     let own = container.env.take().unwrap_or_default();
-    let ours = || env.iter().filter(|(name, _)| name != UNBUFFERED);
-    let mut all: Vec<EnvVar> = ours().map(|(name, value)| of(name, value)).collect();
-    if !own.iter().any(|e| e.name == UNBUFFERED) {
-        all.push(of(UNBUFFERED, "1"));
-    }
+    let gives_way = |name: &str| is_default(name) && own.iter().any(|e| e.name == name);
+    let ours: Vec<(&str, &str)> = env
+        .iter()
+        .map(|(name, value)| (name.as_str(), value.as_str()))
+        .chain(Some(UNBUFFERED).filter(|(ours, _)| !env.iter().any(|(name, _)| name == ours)))
+        .filter(|(name, _)| !gives_way(name))
+        .collect();
+    let mut all: Vec<EnvVar> = ours.iter().map(|(name, value)| of(name, value)).collect();
     for e in own {
-        match ours().find(|(name, _)| *name == e.name) {
+        match ours.iter().find(|(name, _)| *name == e.name) {
             None => all.push(e),
             // One that says the same (such as the number of processes, which is read from it) has lost nothing.
-            Some((_, value)) if e.value.as_ref() == Some(value) => {}
+            Some((_, value)) if e.value.as_deref() == Some(*value) => {}
             Some(_) => overridden.push(e.name),
         }
     }

@@ -11,8 +11,10 @@ use eto_api::{
     AgentMode, CleanPodPolicy, ElasticJob, FrameworkType, MAX_NAME, ReplicaSizes, RestartPolicy as ApiRestartPolicy,
 };
 use eto_engine::contract::{Framework, WorkerRequest};
+use eto_engine::guard::sizes;
 use eto_engine::job::{
-    AgentChoice, CleanPods, Elasticity, JobKey, JobSpec, LegalSizes, PlacementSpec, RestartPolicy, TemplateFacts,
+    AgentChoice, CleanPods, Elasticity, GlobalBatch, JobKey, JobSpec, LegalSizes, MAX_GLOBAL_BATCH, PlacementSpec,
+    RestartPolicy, TemplateFacts,
 };
 use eto_engine::time::Time;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -44,6 +46,7 @@ pub fn job_spec(job: &ElasticJob) -> Result<JobSpec, SpecProblems> {
     let sizes = sizes(job, &mut problems);
     let legal = legal_sizes(s.replica_sizes.as_ref(), sizes.min, sizes.max, &mut problems);
     let template = template_facts(job, &mut problems);
+    let elasticity = elasticity(job, &mut problems);
     let seconds = |path: &str, v: Option<i64>, problems: &mut SpecProblems| {
         v.and_then(|v| int(path, v, 0, i64::from(i32::MAX), problems)).map(|v| Duration::from_secs(v.into()))
     };
@@ -75,8 +78,11 @@ pub fn job_spec(job: &ElasticJob) -> Result<JobSpec, SpecProblems> {
         },
         scaling: s.scaling_policy.as_ref().map(|p| scaling::scaling(p, &mut problems)),
         placement: placement(job, &mut problems),
-        elasticity: elasticity(job, &mut problems),
+        elasticity,
     };
+    if problems.is_empty() {
+        check_batch(&spec, &mut problems);
+    }
     problems.or(spec)
 }
 
@@ -233,7 +239,7 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<Templ
     }
     let (a, b) = (resources::scheduling(&w), resources::scheduling(&m));
     let request = WorkerRequest { cpu: a.cpu.max(b.cpu), memory: a.memory.max(b.memory), gpus: a.gpus.max(b.gpus) };
-    let processes = template::processes(&w, problems);
+    let processes = template::processes(job, &w, problems);
     let has_command =
         |s: &PodSpec| s.containers.first().and_then(|c| c.command.as_ref()).is_some_and(|c| !c.is_empty());
     Some(TemplateFacts {
@@ -279,9 +285,36 @@ fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
         },
         checkpoint_wait: seconds(
             "spec.elasticity.checkpoint.maxWaitSeconds",
-            e.checkpoint.and_then(|c| c.max_wait_seconds),
+            e.checkpoint.as_ref().and_then(|c| c.max_wait_seconds),
             0,
             d.checkpoint_wait,
         ),
+        batch: batch(&e, problems),
+    }
+}
+
+fn batch(e: &eto_api::Elasticity, problems: &mut SpecProblems) -> Option<GlobalBatch> {
+    let mut samples = |name: &str, v: Option<i64>| {
+        v.and_then(|v| int(&format!("spec.elasticity.{name}"), v, 1, MAX_GLOBAL_BATCH.into(), problems))
+    };
+    let (global, max_micro) =
+        (samples("globalBatchSize", e.global_batch_size), samples("maxMicroBatchSize", e.max_micro_batch_size));
+    if e.max_micro_batch_size.is_some() && e.global_batch_size.is_none() {
+        problems.add("spec.elasticity.maxMicroBatchSize", "needs globalBatchSize: it limits a process's share of that");
+    }
+    global.map(|samples| GlobalBatch { samples, max_micro })
+}
+
+/// A job whose batch no legal size can share would have a size all the same, and other maths at each.
+fn check_batch(job: &JobSpec, problems: &mut SpecProblems) {
+    let Some(batch) = job.elasticity.batch else { return };
+    if sizes::legal(job).is_empty() {
+        let processes = job.processes();
+        let message = format!(
+            "{} samples can't be shared evenly by any legal size from {} to {} ({processes} processes per worker); choose \
+             a batch that more sizes divide, or let a size that does be legal",
+            batch.samples, job.min, job.max
+        );
+        problems.add("spec.elasticity.globalBatchSize", message);
     }
 }

@@ -4,9 +4,22 @@ use crate::job::{JobSpec, LegalSizes};
 
 /// The legal sizes of a job, ascending; empty = every size from `min` to `max` is legal.
 ///
-/// Where none of the sizes that the user named lies between the bounds, the bounds win and every size between them
-/// counts as legal: a job must have some size.
+/// Sizes that the global batch can't be shared by evenly are not legal. Where none of the sizes that the user named lies
+/// between the bounds, the bounds win and every size between them counts as legal: a job must have some size.
 pub fn legal(job: &JobSpec) -> Vec<u32> {
+    let Some(batch) = job.elasticity.batch else { return named(job) };
+    let named = named(job);
+    let processes = job.processes();
+    let shares = |size: &u32| batch.divides(size.saturating_mul(processes));
+    if named.is_empty() {
+        (job.min..=job.max).filter(shares).collect()
+    } else {
+        named.into_iter().filter(shares).collect()
+    }
+}
+
+/// Those of `replicaSizes`; empty = every size.
+fn named(job: &JobSpec) -> Vec<u32> {
     match &job.legal {
         LegalSizes::Any | LegalSizes::MultipleOf(0 | 1) => Vec::new(),
         LegalSizes::List(sizes) => sizes.iter().copied().filter(|s| (job.min..=job.max).contains(s)).collect(),

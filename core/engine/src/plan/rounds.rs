@@ -1,10 +1,11 @@
 //! Rounds by pod recreation: how one begins, and how its pods come to be.
 
-use eto_membership::{Candidate, Member, Round, member_env};
+use eto_membership::{Batch, Candidate, Member, Round, member_env};
 
 use super::outcome::BACKOFF_CAP;
 use super::step::{Step, gaps_of, members_of};
 use super::{Action, Addressing, EventReason, NewPod, hostname, service_name, target, victims};
+use crate::job::JobSpec;
 use crate::observe::Pod;
 use crate::placement::NodeChoice;
 use crate::state::{Phase, RoundCause, RoundMode, RoundState, Victim};
@@ -13,6 +14,13 @@ use crate::time::{Time, millis};
 /// A pod that is being deleted on a node that is not ready is waited for this long beyond its own grace, in
 /// milliseconds: its kubelet will not confirm.
 const STUCK_AFTER_MS: u64 = 60_000;
+
+/// How the processes of a round make up the job's global batch, for their environment. Empty where the job names none, or
+/// where the round can't share it evenly: that is then the script's to settle.
+pub(super) fn batch_env(job: &JobSpec, round: &Round) -> Vec<(String, String)> {
+    let batch = job.elasticity.batch.and_then(|batch| batch.split(round.processes()));
+    batch.into_iter().flat_map(Batch::env).map(|(name, value)| (name.to_owned(), value)).collect()
+}
 
 impl Step<'_> {
     /// Decides a new round of the target's size. Whom it leaves out is named in the state first.
@@ -152,7 +160,7 @@ impl Step<'_> {
                 size: round.size,
                 incarnation: round.generation,
                 mode: RoundMode::Recreate,
-                env: member_env(framework, &full, rank),
+                env: [member_env(framework, &full, rank), batch_env(self.job, &full)].concat(),
                 node,
             }));
         }
@@ -166,7 +174,7 @@ impl Step<'_> {
             }
             Addressing::Host(host) => host.to_owned(),
         };
-        let processes = self.job.template.as_ref().map_or(1, |t| t.processes.max(1));
+        let processes = self.job.processes();
         let candidate = |index: &u32| Candidate {
             member: Member { index: *index, address: address(*index), uid: None, processes },
             healthy_since_ms: None,

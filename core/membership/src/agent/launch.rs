@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Assignment, FrameworkKind, member_env};
+use crate::{Assignment, member_env, process_env};
 
 /// A round to start in, and the place in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -22,52 +22,29 @@ impl Launch {
     /// Variables of each process to start, at least one. `launcher`: the command starts the processes of a member
     /// itself (see [`is_launcher`]), so it is started once.
     ///
-    /// Later wins: the assignment's own variables, then the round's ([`member_env`]), then those of the process:
-    /// `ETO_LOCAL_RANK` and `ETO_LOCAL_WORLD_SIZE` always, and where a member has several processes `ETO_PROCESS_RANK`
-    /// and `ETO_PROCESS_COUNT` (over all members) and the framework's own. TensorFlow uses all devices of a machine from
-    /// one process: there is one.
+    /// Later wins: the assignment's own variables, then the round's: those of the process ([`process_env`]), or of the
+    /// member for a launcher ([`member_env`]), which has `ETO_LOCAL_RANK` 0 of `ETO_LOCAL_WORLD_SIZE` 1.
     pub fn environments(&self, launcher: bool) -> Vec<BTreeMap<String, String>> {
         let Assignment { round, framework, env, .. } = &self.assignment;
-        let mut base = env.clone();
-        base.extend(member_env(*framework, round, self.rank));
+        let over = |own: Vec<(String, String)>| {
+            let mut env = env.clone();
+            env.extend(own);
+            env
+        };
+        let alone = || {
+            let local = [("ETO_LOCAL_RANK", "0"), ("ETO_LOCAL_WORLD_SIZE", "1")];
+            let mut own = member_env(*framework, round, self.rank);
+            own.extend(local.map(|(name, value)| (name.to_owned(), value.to_owned())));
+            vec![over(own)]
+        };
+        if launcher {
+            return alone();
+        }
         let here = round.members.get(self.rank).map_or(1, |m| m.processes.max(1));
-        let count = if launcher || *framework == FrameworkKind::TensorFlow { 1 } else { here };
-        let before: u32 = round.members.iter().take(self.rank).map(|m| m.processes.max(1)).sum();
-        let total = round.processes();
-        (0..count)
-            .map(|local| {
-                let mut env = base.clone();
-                let mut set = |name: &str, value: u32| env.insert(name.to_owned(), value.to_string());
-                set("ETO_LOCAL_RANK", local);
-                set("ETO_LOCAL_WORLD_SIZE", count);
-                if count == 1 {
-                    return env;
-                }
-                let rank = before.saturating_add(local);
-                set("ETO_PROCESS_RANK", rank);
-                set("ETO_PROCESS_COUNT", total);
-                match framework {
-                    FrameworkKind::PyTorch => {
-                        set("RANK", rank);
-                        set("WORLD_SIZE", total);
-                        set("LOCAL_RANK", local);
-                        set("LOCAL_WORLD_SIZE", count);
-                        set("GROUP_RANK", u32::try_from(self.rank).unwrap_or(u32::MAX));
-                    }
-                    FrameworkKind::Jax => {
-                        for name in ["JAX_PROCESS_ID", "PROCESS_ID"] {
-                            set(name, rank);
-                        }
-                        for name in ["JAX_NUM_PROCESSES", "NUM_PROCESSES"] {
-                            set(name, total);
-                        }
-                        set("JAX_LOCAL_DEVICE_IDS", local);
-                    }
-                    FrameworkKind::TensorFlow | FrameworkKind::Custom => {}
-                }
-                env
-            })
-            .collect()
+        let each =
+            (0..here).map(|local| process_env(*framework, round, self.rank, local)).filter(|own| !own.is_empty());
+        let all: Vec<_> = each.map(over).collect();
+        if all.is_empty() { alone() } else { all }
     }
 }
 
@@ -92,7 +69,7 @@ pub fn is_launcher(command: &[String]) -> bool {
 mod tests {
     #![allow(clippy::unwrap_used)]
     use super::*;
-    use crate::{Candidate, Member, Order, Ports, Round};
+    use crate::{Candidate, FrameworkKind, Member, Order, Ports, Round};
 
     fn launch(framework: FrameworkKind, processes: &[u32], rank: usize) -> Launch {
         let members = (0u32..).zip(processes).map(|(index, n)| Candidate {

@@ -1,0 +1,185 @@
+//! The environment of a member and of each process that it runs.
+
+mod tensorflow;
+#[cfg(test)]
+mod tests;
+
+use serde::{Deserialize, Serialize};
+
+use crate::{Member, Round};
+
+/// Which variables a framework reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum FrameworkKind {
+    /// `torch.distributed`, started by `python` or by `torchrun` (which reads `PET_*`).
+    PyTorch,
+    /// `tf.distribute`, which reads `TF_CONFIG`.
+    TensorFlow,
+    /// `jax.distributed`.
+    Jax,
+    /// Anything else: the `ETO_*` variables alone.
+    Custom,
+}
+
+/// Variables that are only defaults: what the user sets stands. All others are facts of the round, and the user's own
+/// have to give way.
+const DEFAULTS: [&str; 3] =
+    ["PYTHONUNBUFFERED", "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"];
+
+/// Whether a variable of [`member_env`] or [`process_env`] gives way to one of this name that the user has set.
+pub fn is_default(name: &str) -> bool {
+    DEFAULTS.contains(&name)
+}
+
+/// The environment of the member at `rank` (position in `round.members`), for the *one* command that it runs, which may
+/// start processes of its own (`torchrun`); empty if there is no such member. [`process_env`] has that of one process
+/// among several.
+///
+/// `ETO_*` is given to every framework: `ETO_JOB` (namespace/name), `ETO_ROUND` (generation), `ETO_RANK` and
+/// `ETO_WORLD_SIZE` (members, not processes), `ETO_COORDINATOR` (host:port), `ETO_HOSTS` (addresses in rank order,
+/// comma-separated).
+///
+/// PyTorch: with one process per member `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` and `MASTER_*` are all
+/// that `python train.py` needs. With more, `RANK` is the node's rank and `WORLD_SIZE` counts processes (Kubeflow's
+/// meaning), and `torchrun`, configured by `PET_*` for a static rendezvous, gives each process its own.
+pub fn member_env(framework: FrameworkKind, round: &Round, rank: usize) -> Vec<(String, String)> {
+    let (Some(me), Some(place)) = (round.members.get(rank), Place::of(round)) else { return Vec::new() };
+    let mut env = place.common(round, rank);
+    match framework {
+        FrameworkKind::PyTorch => {
+            let processes = me.processes.max(1);
+            env.extend(place.torch(round, rank, processes));
+            env.extend([("RANK", rank.to_string()), ("WORLD_SIZE", round.processes().to_string())]);
+            if processes == 1 {
+                env.extend([("LOCAL_RANK", "0".to_owned()), ("LOCAL_WORLD_SIZE", "1".to_owned())]);
+            }
+        }
+        FrameworkKind::TensorFlow => env.push(("TF_CONFIG", tensorflow::config(round, rank))),
+        FrameworkKind::Jax => env.extend(place.jax(rank, round.members.len())),
+        FrameworkKind::Custom => {}
+    }
+    owned(env)
+}
+
+/// The environment of one process of the member at `rank`, of those that [`crate::Member::processes`] counts and that
+/// an agent starts itself: `local` is its place among them, from 0. Empty if there is no such process.
+///
+/// Beside what [`member_env`] gives, every framework gets `ETO_PROCESS_RANK` and `ETO_PROCESS_COUNT` (over all members)
+/// and `ETO_LOCAL_RANK` and `ETO_LOCAL_WORLD_SIZE` (in this member). The framework's own variables count processes:
+/// torch's are those that `torchrun` would give. TensorFlow uses all devices of a machine from one process, so its
+/// members run one whatever they count.
+pub fn process_env(framework: FrameworkKind, round: &Round, rank: usize, local: u32) -> Vec<(String, String)> {
+    let (Some(me), Some(place)) = (round.members.get(rank), Place::of(round)) else { return Vec::new() };
+    let of = |m: &Member| if framework == FrameworkKind::TensorFlow { 1 } else { m.processes.max(1) };
+    let here = of(me);
+    if local >= here {
+        return Vec::new();
+    }
+    let count = |members: &[Member]| members.iter().map(of).fold(0u32, u32::saturating_add);
+    let id = count(&round.members[..rank]).saturating_add(local);
+    let all = count(&round.members);
+    let mut env = place.common(round, rank);
+    env.extend([
+        ("ETO_PROCESS_RANK", id.to_string()),
+        ("ETO_PROCESS_COUNT", all.to_string()),
+        ("ETO_LOCAL_RANK", local.to_string()),
+        ("ETO_LOCAL_WORLD_SIZE", here.to_string()),
+    ]);
+    match framework {
+        FrameworkKind::PyTorch => {
+            // One process, in the eyes of a `torchrun` that a script starts by itself.
+            env.extend(place.torch(round, rank, here));
+            env.extend([
+                ("RANK", id.to_string()),
+                ("WORLD_SIZE", all.to_string()),
+                ("LOCAL_RANK", local.to_string()),
+                ("LOCAL_WORLD_SIZE", here.to_string()),
+                ("GROUP_RANK", rank.to_string()),
+                ("GROUP_WORLD_SIZE", round.members.len().to_string()),
+            ]);
+        }
+        FrameworkKind::TensorFlow => env.push(("TF_CONFIG", tensorflow::config(round, rank))),
+        FrameworkKind::Jax => {
+            let (id, all) = (usize::try_from(id).unwrap_or(usize::MAX), usize::try_from(all).unwrap_or(usize::MAX));
+            env.extend(place.jax(id, all));
+            if here > 1 {
+                env.push(("JAX_LOCAL_DEVICE_IDS", local.to_string()));
+            }
+        }
+        FrameworkKind::Custom => {}
+    }
+    owned(env)
+}
+
+type Variables = Vec<(&'static str, String)>;
+
+fn owned(env: Variables) -> Vec<(String, String)> {
+    env.into_iter().map(|(k, v)| (k.to_owned(), v)).collect()
+}
+
+/// Where the members of a round meet.
+struct Place<'a> {
+    host: &'a str,
+    port: String,
+    /// host:port
+    endpoint: String,
+}
+
+impl<'a> Place<'a> {
+    fn of(round: &'a Round) -> Option<Place<'a>> {
+        let host = round.members.get(round.coordinator)?.address.as_str();
+        let port = round.port.to_string();
+        Some(Place { host, endpoint: format!("{}:{port}", bracketed(host)), port })
+    }
+
+    fn common(&self, round: &Round, rank: usize) -> Variables {
+        let hosts: Vec<&str> = round.members.iter().map(|m| m.address.as_str()).collect();
+        vec![
+            ("ETO_JOB", round.job.clone()),
+            ("ETO_ROUND", round.generation.to_string()),
+            ("ETO_RANK", rank.to_string()),
+            ("ETO_WORLD_SIZE", round.members.len().to_string()),
+            ("ETO_COORDINATOR", self.endpoint.clone()),
+            ("ETO_HOSTS", hosts.join(",")),
+        ]
+    }
+
+    /// What torch reads, apart from ranks.
+    fn torch(&self, round: &Round, rank: usize, processes: u32) -> Variables {
+        vec![
+            ("MASTER_ADDR", self.host.to_owned()),
+            ("MASTER_PORT", self.port.clone()),
+            ("PET_NNODES", round.members.len().to_string()),
+            ("PET_NPROC_PER_NODE", processes.to_string()),
+            ("PET_NODE_RANK", rank.to_string()),
+            ("PET_MASTER_ADDR", self.host.to_owned()),
+            ("PET_MASTER_PORT", self.port.clone()),
+            ("PET_RDZV_BACKEND", "static".to_owned()),
+            ("PET_RDZV_ENDPOINT", self.endpoint.clone()),
+            ("PET_RDZV_ID", round.id.clone()),
+            ("PYTHONUNBUFFERED", "1".to_owned()),
+        ]
+    }
+
+    /// Both families of names: Kubeflow's first version and its second. JAX itself reads the address alone, so a script
+    /// passes the two numbers on.
+    fn jax(&self, id: usize, processes: usize) -> Variables {
+        vec![
+            ("JAX_COORDINATOR_ADDRESS", self.endpoint.clone()),
+            ("JAX_NUM_PROCESSES", processes.to_string()),
+            ("JAX_PROCESS_ID", id.to_string()),
+            ("COORDINATOR_ADDRESS", self.host.to_owned()),
+            ("COORDINATOR_PORT", self.port.clone()),
+            ("NUM_PROCESSES", processes.to_string()),
+            ("PROCESS_ID", id.to_string()),
+            // Of no effect on accelerators; on CPUs, versions that have no default of their own can't communicate
+            // without it.
+            ("JAX_CPU_COLLECTIVES_IMPLEMENTATION", "gloo".to_owned()),
+        ]
+    }
+}
+
+/// An IPv6 address needs brackets before a port.
+fn bracketed(host: &str) -> String {
+    if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() }
+}

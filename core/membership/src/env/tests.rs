@@ -1,0 +1,165 @@
+#![allow(clippy::unwrap_used)]
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use serde_json::json;
+
+use super::*;
+use crate::{Candidate, Member, Ports};
+
+fn round(addresses: &[&str], processes: u32) -> Round {
+    let members = (0u32..).zip(addresses).map(|(index, a)| Candidate {
+        member: Member { index, address: (*a).to_owned(), uid: None, processes },
+        healthy_since_ms: None,
+    });
+    Round::plan("team-a/demo", "uid-1", 3, members.collect(), Ports::default()).unwrap()
+}
+
+fn env(framework: FrameworkKind, round: &Round, rank: usize) -> BTreeMap<String, String> {
+    member_env(framework, round, rank).into_iter().collect()
+}
+
+fn process(framework: FrameworkKind, round: &Round, rank: usize, local: u32) -> BTreeMap<String, String> {
+    process_env(framework, round, rank, local).into_iter().collect()
+}
+
+fn has(e: &BTreeMap<String, String>, want: &[(&str, &str)]) {
+    for (key, value) in want {
+        assert_eq!(e.get(*key).map(String::as_str), Some(*value), "{key}");
+    }
+}
+
+const ALL: [FrameworkKind; 4] =
+    [FrameworkKind::PyTorch, FrameworkKind::TensorFlow, FrameworkKind::Jax, FrameworkKind::Custom];
+
+#[test]
+fn torch_with_one_process() {
+    let e = env(FrameworkKind::PyTorch, &round(&["demo-worker-0.demo", "demo-worker-1.demo"], 1), 1);
+    let want = [
+        ("MASTER_ADDR", "demo-worker-0.demo"),
+        ("MASTER_PORT", "29503"),
+        ("RANK", "1"),
+        ("WORLD_SIZE", "2"),
+        ("LOCAL_RANK", "0"),
+        ("PET_NNODES", "2"),
+        ("PET_NODE_RANK", "1"),
+        ("PET_RDZV_ID", "uid-1-3"),
+        ("PET_RDZV_ENDPOINT", "demo-worker-0.demo:29503"),
+        ("ETO_HOSTS", "demo-worker-0.demo,demo-worker-1.demo"),
+        ("ETO_JOB", "team-a/demo"),
+        ("ETO_ROUND", "3"),
+    ];
+    has(&e, &want);
+}
+
+#[test]
+fn torch_with_four_processes_leaves_local_ranks_to_torchrun() {
+    let e = env(FrameworkKind::PyTorch, &round(&["a", "b"], 4), 1);
+    assert_eq!((e["RANK"].as_str(), e["WORLD_SIZE"].as_str(), e["PET_NPROC_PER_NODE"].as_str()), ("1", "8", "4"));
+    assert!(!e.contains_key("LOCAL_RANK"));
+}
+
+#[test]
+fn a_torch_process_among_four_gets_what_torchrun_would_give() {
+    let e = process(FrameworkKind::PyTorch, &round(&["a", "b"], 4), 1, 2);
+    let want = [
+        ("RANK", "6"),
+        ("WORLD_SIZE", "8"),
+        ("LOCAL_RANK", "2"),
+        ("LOCAL_WORLD_SIZE", "4"),
+        ("GROUP_RANK", "1"),
+        ("GROUP_WORLD_SIZE", "2"),
+        ("ETO_PROCESS_RANK", "6"),
+        ("ETO_PROCESS_COUNT", "8"),
+        ("ETO_RANK", "1"),
+    ];
+    has(&e, &want);
+}
+
+#[test]
+fn a_single_process_is_told_the_same_as_its_member() {
+    let r = round(&["a", "b", "c"], 1);
+    for f in ALL {
+        let (member, process) = (env(f, &r, 2), process(f, &r, 2, 0));
+        for (key, value) in member {
+            assert_eq!(process.get(&key), Some(&value), "{f:?} {key}");
+        }
+    }
+}
+
+#[test]
+fn tensorflow_lists_all_workers_and_this_task() {
+    let e = env(FrameworkKind::TensorFlow, &round(&["a", "b"], 1), 1);
+    let config: serde_json::Value = serde_json::from_str(&e["TF_CONFIG"]).unwrap();
+    assert_eq!(config["cluster"]["worker"], json!(["a:29503", "b:29503"]));
+    assert_eq!(config["task"], json!({"type": "worker", "index": 1}));
+    let one_machine = env(FrameworkKind::TensorFlow, &round(&["127.0.0.1", "127.0.0.1"], 1), 0);
+    assert!(one_machine["TF_CONFIG"].contains(r#"["127.0.0.1:29503","127.0.0.1:29504"]"#));
+}
+
+#[test]
+fn a_tensorflow_member_is_one_process() {
+    let r = round(&["a", "b"], 2);
+    has(&process(FrameworkKind::TensorFlow, &r, 1, 0), &[("ETO_PROCESS_RANK", "1"), ("ETO_PROCESS_COUNT", "2")]);
+    assert_eq!(process_env(FrameworkKind::TensorFlow, &r, 1, 1), Vec::new());
+}
+
+#[test]
+fn jax_gets_both_families_of_names() {
+    let e = env(FrameworkKind::Jax, &round(&["fd00::1", "fd00::2"], 1), 0);
+    assert_eq!(e["JAX_COORDINATOR_ADDRESS"], "[fd00::1]:29503");
+    assert_eq!((e["JAX_NUM_PROCESSES"].as_str(), e["PROCESS_ID"].as_str()), ("2", "0"));
+    assert_eq!((e["COORDINATOR_ADDRESS"].as_str(), e["COORDINATOR_PORT"].as_str()), ("fd00::1", "29503"));
+    assert!(!e.contains_key("JAX_LOCAL_DEVICE_IDS"));
+}
+
+#[test]
+fn jax_counts_processes_where_a_member_has_several() {
+    let e = process(FrameworkKind::Jax, &round(&["a", "b"], 2), 1, 0);
+    has(&e, &[("JAX_NUM_PROCESSES", "4"), ("JAX_PROCESS_ID", "2"), ("JAX_LOCAL_DEVICE_IDS", "0")]);
+}
+
+#[test]
+fn a_stranger_gets_no_variables() {
+    let r = round(&["a", "b"], 2);
+    for f in ALL {
+        assert_eq!(member_env(f, &r, 2), Vec::new());
+        assert_eq!(process_env(f, &r, 2, 0), Vec::new());
+        assert_eq!(process_env(f, &r, 1, 2), Vec::new());
+    }
+}
+
+#[test]
+fn no_variable_is_given_twice_and_defaults_are_among_them() {
+    let r = round(&["a", "b"], 2);
+    for f in ALL {
+        for env in [member_env(f, &r, 1), process_env(f, &r, 1, 1)] {
+            let names: BTreeSet<&str> = env.iter().map(|(name, _)| name.as_str()).collect();
+            assert_eq!(names.len(), env.len(), "{f:?}: {env:?}");
+        }
+    }
+    assert!(is_default("PYTHONUNBUFFERED") && !is_default("RANK") && !is_default("TF_CONFIG"));
+}
+
+proptest! {
+    /// Whatever the members run, the processes have dense ids, and each framework is told the same of them.
+    #[test]
+    fn process_ids_are_dense(counts in proptest::collection::vec(0u32..5, 1..6)) {
+        let members = (0u32..).zip(&counts).map(|(index, n)| Candidate {
+            member: Member { index, address: format!("host-{index}"), uid: None, processes: *n },
+            healthy_since_ms: None,
+        });
+        let r = Round::plan("a/b", "u", 1, members.collect(), Ports::default()).unwrap();
+        let mut ids = Vec::new();
+        for (rank, m) in r.members.iter().enumerate() {
+            for local in 0..m.processes.max(1) {
+                let torch = process(FrameworkKind::PyTorch, &r, rank, local);
+                let jax = process(FrameworkKind::Jax, &r, rank, local);
+                prop_assert_eq!(&torch["RANK"], &jax["JAX_PROCESS_ID"]);
+                prop_assert_eq!(&torch["WORLD_SIZE"], &r.processes().to_string());
+                ids.push(torch["RANK"].parse::<u32>().unwrap());
+            }
+        }
+        prop_assert_eq!(ids, (0..r.processes()).collect::<Vec<_>>());
+    }
+}
