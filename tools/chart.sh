@@ -36,6 +36,37 @@ has 'claimName: mine' --set policies.volume.persistentVolumeClaim.claimName=mine
 has 'image: .*@sha256:' --set image.digest=sha256:"$(printf 'a%.0s' {1..64})"
 has 'serviceAccountName: mine' --set serviceAccount.create=false --set serviceAccount.name=mine
 has 'kind: Namespace' --set createNamespace=true
+# An operator for one namespace has rights over jobs and pods there alone.
+one=(--set settings.kubernetes.namespace=team-a)
+has '^  namespace: team-a$' "${one[@]}"
+has '^ *namespace = "team-a"' "${one[@]}"
+has '^ *watch-all-pods = false' "${one[@]}"
+# rules KIND NAME VALUES...: the verbs and resources of the rules of one role, a line each.
+rules() {
+  local kind=$1 name=$2
+  shift 2
+  render "$@" | awk -v kind="$kind" -v name="$name" '
+    /^---/ { k = ""; n = ""; r = ""; rules = 0 }
+    /^kind: / { k = $2 }
+    /^  name: / { n = $2 }
+    /^rules:/ { rules = 1 }
+    rules && k == kind && n == name && $1 == "resources:" { sub(/ *#.*/, ""); sub(/^ *resources: /, ""); r = $0 }
+    rules && k == kind && n == name && $1 == "verbs:" { sub(/ *#.*/, ""); sub(/^ *verbs: /, ""); print r, $0 }' | sort
+}
+# same WHAT WANTED ACTUAL
+same() {
+  [ "$2" = "$3" ] || die "$1 are not as they must be: $(diff <(echo "$2") <(echo "$3") || true)"
+  n=$((n + 1))
+}
+name=elastic-training-operator
+cluster="[nodes, persistentvolumes] [list, watch]
+[storageclasses] [list, watch]"
+same "the cluster's rights of an operator for one namespace" "$cluster" "$(rules ClusterRole $name "${one[@]}")"
+same "its rights with watch-all-pods" "$(printf '%s\n[pods] [list, watch]' "$cluster" | sort)" \
+  "$(rules ClusterRole $name "${one[@]}" --set settings.kubernetes.watch-all-pods=true)"
+same "its rights in the namespace, with the cluster's," "$(rules ClusterRole $name)" \
+  "$({ rules Role $name-jobs "${one[@]}"; echo "$cluster"; } | sort)"
+same "the rights of an operator for all namespaces" "" "$(rules Role $name-jobs)"
 refused --set replica=3
 refused --set metrics.port=80
 refused --set image.digest=sha256:1

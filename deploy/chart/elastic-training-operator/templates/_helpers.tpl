@@ -31,6 +31,36 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
+{{/* Whether the operator reads all pods of the cluster; one that serves a single namespace does not, unless told to. */}}
+{{- define "eto.watchAllPods" -}}
+{{- dig "kubernetes" "watch-all-pods" (not (dig "kubernetes" "namespace" "" .Values.settings)) .Values.settings -}}
+{{- end }}
+
+{{/* What the operator does where the jobs are. */}}
+{{- define "eto.namespacedRules" -}}
+- apiGroups: [elastic.ai]
+  resources: [elasticjobs]
+  verbs: [list, watch, delete] # delete: ttlSecondsAfterFinished
+- apiGroups: [elastic.ai]
+  resources: [elasticjobs/status]
+  verbs: [patch]
+- apiGroups: [elastic.ai]
+  resources: [elasticjobs/finalizers] # owner references with blockOwnerDeletion
+  verbs: [update]
+- apiGroups: [""]
+  resources: [pods]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: [""]
+  resources: [services]
+  verbs: [create, patch]
+- apiGroups: [""]
+  resources: [persistentvolumeclaims] # placement: which volumes a job has
+  verbs: [list, watch]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
+{{- end }}
+
 {{/*
 The settings file: the chart's own paths, then `settings` over them.
 Helm reads every number as a float; whole ones are written as integers again.
@@ -40,6 +70,9 @@ Helm reads every number as a float; whole ones are written as integers again.
     "leader" (dict "name" (include "eto.name" .))
     "policies" (dict "cache-dir" "/var/cache/elastic-training/policies")
     "server" (dict "address" (printf "0.0.0.0:%d" (int .Values.metrics.port))) }}
+{{- if dig "kubernetes" "namespace" "" .Values.settings }}
+{{- $_ := set $own "kubernetes" (dict "watch-all-pods" (eq (include "eto.watchAllPods" .) "true")) }}
+{{- end }}
 {{- if .Values.decisionLog.enabled }}
 {{- $_ := set $own "decision-log" (dict "dir" "/var/log/elastic-training") }}
 {{- end }}
