@@ -89,7 +89,7 @@ async fn delete_pods(context: &Context, job: &Arc<Job>, pods: Vec<(String, Strin
                 false
             }
             Ok(None) => {
-                context.caches.pods.deleted(&job.uid, &uid);
+                context.caches.pods.gone(&uid);
                 false
             }
             Err(error) => {

@@ -156,6 +156,7 @@ fn name(reason: EventReason) -> &'static str {
         EventReason::RoundRunning => "RoundRunning",
         EventReason::SuccessfulRescale => "SuccessfulRescale",
         EventReason::WorkerLost => "WorkerLost",
+        EventReason::WorkerReleased => "WorkerReleased",
         EventReason::ContainersRestarted => "ContainersRestarted",
         EventReason::StartTimedOut => "StartTimedOut",
         EventReason::GrowthRefused => "GrowthRefused",

@@ -14,6 +14,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, PostParams};
 use tokio::sync::watch;
 
+use crate::cache::version;
 use crate::settings;
 use crate::telemetry::Telemetry;
 use crate::trouble;
@@ -25,11 +26,18 @@ pub struct Leadership {
     /// Milliseconds since `began` until which this replica may act; 0 = it may not.
     until: Arc<AtomicU64>,
     leading: watch::Sender<bool>,
+    /// How often the API server's store was seen to have gone back in time.
+    restored: watch::Sender<u64>,
 }
 
 impl Default for Leadership {
     fn default() -> Self {
-        Leadership { began: Instant::now(), until: Arc::default(), leading: watch::Sender::new(false) }
+        Leadership {
+            began: Instant::now(),
+            until: Arc::default(),
+            leading: watch::Sender::new(false),
+            restored: watch::Sender::new(0),
+        }
     }
 }
 
@@ -56,6 +64,12 @@ impl Leadership {
     /// Follows the changes: true when this replica becomes the leader, false when it stops being it.
     pub fn follow(&self) -> watch::Receiver<bool> {
         self.leading.subscribe()
+    }
+
+    /// Changes when the Lease's version has gone back: the API server's store was restored from a backup, and watches that
+    /// go on from a version of before it hear nothing.
+    pub fn restorations(&self) -> watch::Receiver<u64> {
+        self.restored.subscribe()
     }
 
     fn now(&self) -> u64 {
@@ -113,13 +127,18 @@ pub async fn elect(
     mut stop: watch::Receiver<bool>,
 ) {
     let identity = identity(&settings);
-    let mut candidate = Candidate { api, namespace, identity, settings, observed: None };
+    let mut candidate = Candidate { api, namespace, identity, settings, observed: None, went_back: false };
     let mut renewed: Option<Instant> = None;
     loop {
         let asked = Instant::now();
         let deadline = candidate.settings.renew_deadline.get();
         let patience = candidate.settings.retry_period.get().max(Duration::from_secs(1)).min(deadline);
-        match tokio::time::timeout(patience, candidate.attempt()).await {
+        let attempt = tokio::time::timeout(patience, candidate.attempt()).await;
+        if std::mem::take(&mut candidate.went_back) {
+            tracing::warn!("the API server's store has gone back in time, as after a restore: all is listed anew");
+            leadership.restored.send_modify(|n| *n += 1);
+        }
+        match attempt {
             Ok(Ok(true)) => {
                 if renewed.is_none() {
                     tracing::info!(identity = candidate.identity, lease = candidate.settings.name, "leading");
@@ -177,6 +196,8 @@ struct Candidate {
     identity: String,
     settings: settings::Leader,
     observed: Option<Observed>,
+    /// The Lease was seen at an older version than before.
+    went_back: bool,
 }
 
 impl Candidate {
@@ -208,13 +229,14 @@ impl Candidate {
     }
 
     fn see(&mut self, lease: Lease) {
-        let same = self
-            .observed
-            .as_ref()
-            .is_some_and(|o| o.lease.metadata.resource_version == lease.metadata.resource_version);
-        if !same {
-            self.observed = Some(Observed { lease, since: Instant::now() });
+        let at = |lease: &Lease| version(lease.metadata.resource_version.as_deref());
+        if let Some(before) = self.observed.as_ref().map(|o| &o.lease) {
+            self.went_back |= (1..at(before)).contains(&at(&lease));
+            if before.metadata.resource_version == lease.metadata.resource_version {
+                return;
+            }
         }
+        self.observed = Some(Observed { lease, since: Instant::now() });
     }
 
     fn spec(&self, before: Option<&LeaseSpec>) -> LeaseSpec {

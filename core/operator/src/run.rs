@@ -62,7 +62,8 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         finished.clone(),
     );
     let telling = tokio::spawn(telling);
-    let synced = cache::start(&client, &settings.kubernetes, &caches, &plans, &telemetry, &finished);
+    let anew = leadership.restorations();
+    let synced = cache::start(&client, &settings.kubernetes, &caches, &plans, &telemetry, &finished, &anew);
     let timeout = settings.kubernetes.request_timeout.get();
     let context = Context {
         writer: Writer::new(client.clone(), timeout, leadership.clone(), telemetry.clone()),

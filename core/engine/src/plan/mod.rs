@@ -107,6 +107,8 @@ pub enum EventReason {
     SuccessfulRescale,
     /// A worker failed or went away.
     WorkerLost,
+    /// Somebody took a worker's owner reference away.
+    WorkerReleased,
     /// Containers restarted in place.
     ContainersRestarted,
     /// The workers did not start in time and were released together.

@@ -17,7 +17,8 @@ use super::version;
 #[derive(Debug, Default)]
 pub struct Jobs {
     inner: RwLock<HashMap<JobKey, Arc<Job>>>,
-    listing: Mutex<Option<Vec<JobKey>>>,
+    /// While a list is being read: since when, and what it has had so far.
+    listing: Mutex<Option<(Instant, Vec<JobKey>)>>,
 }
 
 /// One job: one object with one UID. A job that is deleted and made again under its name is another one.
@@ -47,6 +48,8 @@ pub struct Entry {
     pub stored: ElasticJobStatus,
     /// What this replica thinks, while it leads; `None` until it has taken the job over from `stored`.
     pub mind: Option<Mind>,
+    /// When this replica last wrote the status.
+    wrote: Option<Instant>,
 }
 
 /// What a leading replica thinks of a job. It runs ahead of the stored status by what is not written yet; nothing is
@@ -105,12 +108,15 @@ impl Jobs {
         self.len() == 0
     }
 
-    /// An object from the watch.
+    /// An object from the watch. One from a list holds whatever its version says (versions begin anew where the API
+    /// server's store was restored from a backup), unless this replica has written since the list began.
     pub fn seen(&self, mut object: ElasticJob) -> Option<(JobKey, News)> {
         let key = key(&object)?;
         let uid = object.metadata.uid.clone()?;
-        if let Some(listing) = self.listing.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
+        let mut listed = None;
+        if let Some((since, listing)) = self.listing.lock().unwrap_or_else(PoisonError::into_inner).as_mut() {
             listing.push(key.clone());
+            listed = Some(*since);
         }
         let at = object.metadata.resource_version.clone().unwrap_or_default();
         let status = object.status.take();
@@ -118,15 +124,22 @@ impl Jobs {
         let mut all = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         if let Some(job) = all.get(&key).filter(|j| j.uid == uid) {
             let mut entry = job.entry();
-            if version(Some(&at)) < version(Some(&entry.version)) {
+            let holds = listed.is_some_and(|since| entry.wrote.is_none_or(|wrote| wrote < since));
+            if !holds && version(Some(&at)) < version(Some(&entry.version)) {
                 return Some((key, News::None));
             }
             let news = entry.take(object, at, status);
             return Some((key.clone(), news));
         }
         let spec = eto_cycle::spec::job_spec(&object).map(Arc::new);
-        let entry =
-            Entry { object: Arc::new(object), spec, version: at, stored: status.unwrap_or_default(), mind: None };
+        let entry = Entry {
+            object: Arc::new(object),
+            spec,
+            version: at,
+            stored: status.unwrap_or_default(),
+            mind: None,
+            wrote: None,
+        };
         all.insert(key.clone(), Arc::new(Job { key: key.clone(), uid, entry: Mutex::new(entry) }));
         Some((key, News::Some))
     }
@@ -140,12 +153,12 @@ impl Jobs {
     }
 
     pub fn list_begins(&self) {
-        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = Some(Vec::new());
+        *self.listing.lock().unwrap_or_else(PoisonError::into_inner) = Some((Instant::now(), Vec::new()));
     }
 
     /// The list is whole: the jobs that it did not have are gone. Returns them.
     pub fn list_ends(&self) -> Vec<JobKey> {
-        let Some(listed) = self.listing.lock().unwrap_or_else(PoisonError::into_inner).take() else {
+        let Some((_, listed)) = self.listing.lock().unwrap_or_else(PoisonError::into_inner).take() else {
             return Vec::new();
         };
         let listed: std::collections::HashSet<JobKey> = listed.into_iter().collect();
@@ -188,6 +201,7 @@ impl Entry {
 
     /// Our own write of the status was answered with what is stored now.
     pub fn wrote(&mut self, at: String, status: ElasticJobStatus) {
+        self.wrote = Some(Instant::now());
         if version(Some(&at)) >= version(Some(&self.version)) {
             self.version = at;
             self.stored = status;
@@ -262,6 +276,27 @@ mod tests {
         assert_eq!(stored(&jobs), 4);
         assert_eq!(jobs.seen(object("a", 9, 1, 4)).unwrap().1, News::None, "the echo of the own write is no news");
         assert_eq!(jobs.seen(object("a", 12, 1, 6)).unwrap().1, News::Some, "somebody else wrote the status");
+        assert_eq!(stored(&jobs), 6);
+    }
+
+    #[test]
+    fn a_list_holds_though_its_versions_are_older() {
+        let jobs = Jobs::default();
+        let (key, _) = jobs.seen(object("a", 900, 5, 2)).unwrap();
+        let write = |version: &str, target_replicas| {
+            let status = ElasticJobStatus { target_replicas, ..ElasticJobStatus::default() };
+            jobs.get(&key).unwrap().entry().wrote(version.into(), status);
+        };
+        write("950", 8);
+        // The store was restored from a backup.
+        jobs.list_begins();
+        assert_eq!(jobs.seen(object("a", 40, 3, 1)).unwrap().1, News::Some);
+        assert!(jobs.list_ends().is_empty());
+        assert_eq!(stored(&jobs), 1);
+        assert_eq!(jobs.seen(object("a", 41, 3, 4)).unwrap().1, News::Some, "and the watch goes on from there");
+        jobs.list_begins();
+        write("60", 6);
+        assert_eq!(jobs.seen(object("a", 50, 3, 5)).unwrap().1, News::None, "written since the list began");
         assert_eq!(stored(&jobs), 6);
     }
 

@@ -2,7 +2,8 @@
 //!
 //! The loops read nothing else: no object is fetched on its own. What this replica wrote itself is put in at once, from
 //! the answer to the write, and later news that is older than that is passed over, so that a slow watch never makes the
-//! operator create or delete anything twice.
+//! operator create or delete anything twice. A list holds whatever its versions say: they begin anew where the API
+//! server's store is restored from a backup.
 
 pub mod jobs;
 pub mod nodes;

@@ -1,6 +1,6 @@
 //! The pods of all jobs, by the UID of the job that owns them.
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -31,43 +31,17 @@ pub struct Pods {
 
 #[derive(Debug, Default)]
 struct Inner {
-    jobs: HashMap<String, Owned>,
+    /// Sorted by index, then name. Readers share them; a change copies them only while a reader still holds them.
+    jobs: HashMap<Arc<str>, Arc<Vec<Pod>>>,
+    /// Owner and version of each pod, by its UID.
+    known: HashMap<String, (Arc<str>, u64)>,
     /// UIDs of pods known to be gone, and since when: news of them, or the answer to a write of our own, may still be on
     /// the way, and must not bring them back.
     gone: HashMap<String, Instant>,
-    /// While a list is being read: the UIDs it has had so far.
-    listing: Option<HashSet<String>>,
+    /// While a list is being read: since when, and the UIDs it has had so far.
+    listing: Option<(Instant, HashSet<String>)>,
     /// Put in by ourselves while a list was being read: the list may be older than they are.
     fresh: HashSet<String>,
-}
-
-#[derive(Debug, Default)]
-struct Owned {
-    /// Sorted by index, then name. Readers share it; a change copies it only while one of them still holds it.
-    pods: Arc<Vec<Pod>>,
-    versions: BTreeMap<String, u64>,
-}
-
-impl Owned {
-    fn put(&mut self, pod: Pod, version: u64) -> bool {
-        if self.versions.get(&pod.uid).is_some_and(|known| *known >= version) {
-            return false;
-        }
-        self.versions.insert(pod.uid.clone(), version);
-        let pods = Arc::make_mut(&mut self.pods);
-        pods.retain(|p| p.uid != pod.uid);
-        let at = pods.partition_point(|p| (p.index, &p.name) < (pod.index, &pod.name));
-        pods.insert(at, pod);
-        true
-    }
-
-    fn remove(&mut self, uid: &str) -> bool {
-        let known = self.versions.remove(uid).is_some();
-        if known {
-            Arc::make_mut(&mut self.pods).retain(|p| p.uid != uid);
-        }
-        known
-    }
 }
 
 impl Pods {
@@ -77,82 +51,97 @@ impl Pods {
 
     /// The pods of a job, by its UID.
     pub fn of(&self, owner: &str) -> Arc<Vec<Pod>> {
-        self.with(|i| i.jobs.get(owner).map(|o| Arc::clone(&o.pods)).unwrap_or_default())
+        self.with(|i| i.jobs.get(owner).map(Arc::clone).unwrap_or_default())
     }
 
     /// News from the watch: true if it was news.
+    ///
+    /// A list is read from the API server's store itself, so it holds whatever the versions say: they begin anew where
+    /// the store was restored from a backup. Only what was written or deleted since the list began may be ahead of it.
     pub fn seen(&self, seen: Seen) -> bool {
         self.with(|i| {
-            if let Some(listing) = &mut i.listing {
-                listing.insert(seen.pod.uid.clone());
+            let uid = &seen.pod.uid;
+            let mut authoritative = false;
+            if let Some((since, listed)) = &mut i.listing {
+                listed.insert(uid.clone());
+                authoritative = !i.fresh.contains(uid);
+                if i.gone.get(uid).is_some_and(|at| at < since) {
+                    i.gone.remove(uid);
+                }
             }
-            !i.gone.contains_key(&seen.pod.uid) && i.jobs.entry(seen.owner).or_default().put(seen.pod, seen.version)
+            if i.gone.contains_key(uid) {
+                return false;
+            }
+            let known = i.known.get(uid).map(|(_, version)| *version);
+            let is_news = match known {
+                Some(known) if authoritative => known != seen.version,
+                Some(known) => known < seen.version,
+                None => true,
+            };
+            if is_news {
+                i.put(&seen.owner, seen.pod, seen.version);
+            }
+            is_news
         })
     }
 
     /// A pod as the answer to our own write showed it.
     pub fn wrote(&self, seen: Seen) {
         self.with(|i| {
+            let uid = &seen.pod.uid;
             if i.listing.is_some() {
-                i.fresh.insert(seen.pod.uid.clone());
+                i.fresh.insert(uid.clone());
             }
-            if !i.gone.contains_key(&seen.pod.uid) {
-                i.jobs.entry(seen.owner).or_default().put(seen.pod, seen.version);
+            let is_news = i.known.get(uid).is_none_or(|(_, version)| *version < seen.version);
+            if is_news && !i.gone.contains_key(uid) {
+                i.put(&seen.owner, seen.pod, seen.version);
             }
         });
     }
 
-    /// Our own delete took it at once.
-    pub fn deleted(&self, owner: &str, uid: &str) {
+    /// It is gone, by our own delete or by the watch's word: true if that was news.
+    pub fn gone(&self, uid: &str) -> bool {
         self.with(|i| {
             i.bury(uid);
-            i.remove(owner, uid);
-        });
-    }
-
-    /// The watch says it is gone: true if that was news.
-    pub fn gone(&self, owner: &str, uid: &str) -> bool {
-        self.with(|i| {
-            i.bury(uid);
-            i.remove(owner, uid)
+            i.remove(uid).is_some()
         })
+    }
+
+    /// It has no ElasticJob for its controller: gives the UID of the one it had until now, and the pod.
+    pub fn released(&self, uid: &str) -> Option<(Arc<str>, Pod)> {
+        self.with(|i| i.remove(uid))
     }
 
     /// A list begins.
     pub fn list_begins(&self) {
         self.with(|i| {
-            i.listing = Some(HashSet::new());
+            i.listing = Some((Instant::now(), HashSet::new()));
             i.fresh.clear();
         });
     }
 
     /// The list is whole: what it did not have is gone. Returns the owners that lost a pod.
-    pub fn list_ends(&self) -> Vec<String> {
+    pub fn list_ends(&self) -> HashSet<Arc<str>> {
         self.with(|i| {
-            let Some(listed) = i.listing.take() else { return Vec::new() };
+            let Some((_, listed)) = i.listing.take() else { return HashSet::new() };
             let fresh = std::mem::take(&mut i.fresh);
-            let mut touched = Vec::new();
-            for (owner, owned) in &mut i.jobs {
-                let missing: Vec<String> = owned
-                    .versions
-                    .keys()
-                    .filter(|uid| !listed.contains(*uid) && !fresh.contains(*uid))
-                    .cloned()
-                    .collect();
-                if !missing.is_empty() {
-                    touched.push(owner.clone());
-                }
-                for uid in missing {
-                    owned.remove(&uid);
-                }
-            }
-            i.jobs.retain(|_, o| !o.versions.is_empty());
-            touched
+            let there = |uid: &String| listed.contains(uid) || fresh.contains(uid);
+            let missing: Vec<String> = i.known.keys().filter(|uid| !there(uid)).cloned().collect();
+            missing.iter().filter_map(|uid| i.remove(uid)).map(|(owner, _)| owner).collect()
         })
     }
 }
 
 impl Inner {
+    fn put(&mut self, owner: &str, pod: Pod, version: u64) {
+        self.remove(&pod.uid);
+        let owner = self.jobs.get_key_value(owner).map_or_else(|| Arc::from(owner), |(known, _)| Arc::clone(known));
+        self.known.insert(pod.uid.clone(), (Arc::clone(&owner), version));
+        let pods = Arc::make_mut(self.jobs.entry(owner).or_default());
+        let at = pods.partition_point(|p| (p.index, &p.name) < (pod.index, &pod.name));
+        pods.insert(at, pod);
+    }
+
     fn bury(&mut self, uid: &str) {
         if self.gone.len() >= MANY {
             self.gone.retain(|_, since| since.elapsed() < LATE);
@@ -160,18 +149,20 @@ impl Inner {
         self.gone.insert(uid.to_owned(), Instant::now());
     }
 
-    fn remove(&mut self, owner: &str, uid: &str) -> bool {
-        let Some(owned) = self.jobs.get_mut(owner) else { return false };
-        let known = owned.remove(uid);
-        if owned.versions.is_empty() {
-            self.jobs.remove(owner);
+    fn remove(&mut self, uid: &str) -> Option<(Arc<str>, Pod)> {
+        let (owner, _) = self.known.remove(uid)?;
+        let pods = Arc::make_mut(self.jobs.get_mut(&owner)?);
+        let pod = pods.iter().position(|p| p.uid == uid).map(|at| pods.remove(at))?;
+        if pods.is_empty() {
+            self.jobs.remove(&owner);
         }
-        known
+        Some((owner, pod))
     }
 }
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::expect_used)]
     use super::*;
     use eto_engine::contract::{Readiness, WorkerPhase, WorkerRequest};
     use eto_engine::state::RoundMode;
@@ -216,7 +207,7 @@ mod tests {
         pods.wrote(seen("a", 0, 9, WorkerPhase::Failed));
         assert!(!pods.seen(seen("a", 0, 7, WorkerPhase::Running)));
         assert_eq!(phases(&pods), [("a".into(), WorkerPhase::Failed)]);
-        pods.deleted("job", "a");
+        pods.gone("a");
         assert!(!pods.seen(seen("a", 0, 10, WorkerPhase::Running)), "it is gone, whatever the slow watch says");
         assert!(phases(&pods).is_empty());
     }
@@ -225,7 +216,7 @@ mod tests {
     fn the_late_answer_to_a_delete_brings_no_pod_back() {
         let pods = Pods::default();
         pods.seen(seen("a", 0, 5, WorkerPhase::Running));
-        assert!(pods.gone("job", "a"));
+        assert!(pods.gone("a"));
         pods.wrote(seen("a", 0, 9, WorkerPhase::Running));
         assert!(phases(&pods).is_empty());
     }
@@ -238,7 +229,7 @@ mod tests {
         pods.list_begins();
         pods.seen(seen("kept", 1, 2, WorkerPhase::Running));
         pods.wrote(seen("new", 2, 9, WorkerPhase::Pending));
-        assert_eq!(pods.list_ends(), ["job"]);
+        assert_eq!(pods.list_ends(), HashSet::from(["job".into()]));
         assert_eq!(phases(&pods), [("kept".into(), WorkerPhase::Running), ("new".into(), WorkerPhase::Pending)]);
     }
 
@@ -250,6 +241,45 @@ mod tests {
         }
         let order: Vec<u32> = pods.of("job").iter().map(|p| p.index).collect();
         assert_eq!(order, [0, 1, 2]);
-        assert!(pods.gone("job", "b") && !pods.gone("job", "b"));
+        assert!(pods.gone("b") && !pods.gone("b"));
+    }
+
+    #[test]
+    fn a_list_holds_though_its_versions_are_older() {
+        let pods = Pods::default();
+        for (uid, index) in [("a", 0), ("b", 1), ("c", 2)] {
+            pods.seen(seen(uid, index, 900, WorkerPhase::Running));
+        }
+        pods.gone("c");
+        // The store was restored from a backup: "c" is there again, all versions are lower.
+        pods.list_begins();
+        assert!(pods.seen(seen("a", 0, 40, WorkerPhase::Pending)), "it is news");
+        assert!(pods.seen(seen("c", 2, 41, WorkerPhase::Running)));
+        pods.wrote(seen("new", 3, 60, WorkerPhase::Pending));
+        assert!(!pods.seen(seen("new", 3, 50, WorkerPhase::Failed)), "written since the list began");
+        pods.gone("d");
+        assert!(!pods.seen(seen("d", 4, 42, WorkerPhase::Running)), "gone since the list began");
+        pods.list_ends();
+        let (running, pending) = (WorkerPhase::Running, WorkerPhase::Pending);
+        assert_eq!(phases(&pods), [("a".into(), pending), ("c".into(), running), ("new".into(), pending)]);
+        assert!(pods.seen(seen("a", 0, 61, running)), "and the watch goes on from there");
+        pods.list_begins();
+        for (uid, index, version) in [("a", 0, 61), ("c", 2, 41), ("new", 3, 60)] {
+            assert!(!pods.seen(seen(uid, index, version, running)), "a list of what is known is no news");
+        }
+        assert!(pods.list_ends().is_empty());
+    }
+
+    #[test]
+    fn a_pod_that_was_released_counts_no_more_and_may_come_back() {
+        let pods = Pods::default();
+        pods.seen(seen("a", 0, 5, WorkerPhase::Running));
+        let (owner, pod) = pods.released("a").expect("it was known");
+        assert_eq!((&*owner, pod.name.as_str()), ("job", "j-worker-0"));
+        assert!(phases(&pods).is_empty() && pods.released("a").is_none());
+        assert!(pods.seen(Seen { owner: "other".into(), ..seen("a", 0, 7, WorkerPhase::Running) }), "another took it");
+        assert_eq!((pods.of("job").len(), pods.of("other").len()), (0, 1));
+        assert!(pods.seen(seen("a", 0, 9, WorkerPhase::Running)), "and gave it back");
+        assert_eq!((pods.of("job").len(), pods.of("other").len()), (1, 0));
     }
 }

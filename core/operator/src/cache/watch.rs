@@ -1,6 +1,5 @@
 //! The watches that fill the caches.
 
-use std::collections::HashSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +8,8 @@ use eto_api::{ElasticJob, labels};
 use eto_engine::contract::WorkerPhase;
 use eto_engine::job::JobKey;
 use eto_engine::observe::Pod;
-use futures::{StreamExt, pin_mut};
+use eto_engine::plan::{Event as Told, EventReason};
+use futures::StreamExt;
 use k8s_openapi::api::core::v1 as core;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::runtime::utils::Backoff;
@@ -42,8 +42,17 @@ pub struct Watches {
 /// Becomes true when a watch has read its first list whole.
 type Synced = watch::Sender<bool>;
 
-/// Starts the watches; they run until `stop`. What changes is put into `queue`. The receivers turn true when each of
-/// the caches is filled.
+/// What each watch is given.
+struct Duty {
+    synced: Synced,
+    telemetry: Telemetry,
+    stop: watch::Receiver<bool>,
+    /// Changes when all is to be listed anew.
+    anew: watch::Receiver<u64>,
+}
+
+/// Starts the watches; they run until `stop`, and list all again when `anew` changes. What changes is put into `queue`. The
+/// receivers turn true when each of the caches is filled.
 pub fn start(
     client: &Client,
     settings: &Kubernetes,
@@ -51,6 +60,7 @@ pub fn start(
     queue: &Queue,
     telemetry: &Telemetry,
     stop: &watch::Receiver<bool>,
+    anew: &watch::Receiver<u64>,
 ) -> Vec<watch::Receiver<bool>> {
     let all = watcher::Config::default();
     let ours = watcher::Config::default().labels(labels::ELASTIC_JOB);
@@ -58,42 +68,42 @@ pub fn start(
     let mut begin = || {
         let (sender, receiver) = watch::channel(false);
         synced.push(receiver);
-        (sender, telemetry.clone(), stop.clone())
+        Duty { synced: sender, telemetry: telemetry.clone(), stop: stop.clone(), anew: anew.clone() }
     };
 
-    let (sender, t, s) = begin();
+    let duty = begin();
     let (jobs, q) = (Arc::clone(&caches.jobs), queue.clone());
     let api: Api<ElasticJob> = scoped(client, &settings.namespace);
-    tokio::spawn(follow(api, all.clone(), "elasticjobs", sender, t, s, move |event| job_event(&jobs, &q, event)));
+    tokio::spawn(follow(api, all.clone(), "elasticjobs", duty, move |event| job_event(&jobs, &q, event)));
 
-    let (sender, t, s) = begin();
+    let duty = begin();
     let (caches_of_pods, q) = (caches.clone(), queue.clone());
     let (api, config): (Api<core::Pod>, _) = if settings.watch_all_pods {
         (Api::all(client.clone()), all.clone())
     } else {
         (scoped(client, &settings.namespace), ours)
     };
-    tokio::spawn(follow(api, config, "pods", sender, t, s, move |event| pod_event(&caches_of_pods, &q, event)));
+    tokio::spawn(follow(api, config, "pods", duty, move |event| pod_event(&caches_of_pods, &q, event)));
 
-    let (sender, t, s) = begin();
+    let duty = begin();
     let nodes = Arc::clone(&caches.nodes);
     let api: Api<core::Node> = Api::all(client.clone());
-    tokio::spawn(follow(api, all.clone(), "nodes", sender, t, s, move |event| node_event(&nodes, event)));
+    tokio::spawn(follow(api, all.clone(), "nodes", duty, move |event| node_event(&nodes, event)));
 
-    let (sender, t, s) = begin();
+    let duty = begin();
     let volumes = Arc::clone(&caches.volumes);
     let api: Api<core::PersistentVolumeClaim> = scoped(client, &settings.namespace);
-    tokio::spawn(follow(api, all.clone(), "persistentvolumeclaims", sender, t, s, move |e| claim_event(&volumes, e)));
+    tokio::spawn(follow(api, all.clone(), "persistentvolumeclaims", duty, move |e| claim_event(&volumes, e)));
 
-    let (sender, t, s) = begin();
+    let duty = begin();
     let volumes = Arc::clone(&caches.volumes);
     let api: Api<core::PersistentVolume> = Api::all(client.clone());
-    tokio::spawn(follow(api, all.clone(), "persistentvolumes", sender, t, s, move |e| volume_event(&volumes, e)));
+    tokio::spawn(follow(api, all.clone(), "persistentvolumes", duty, move |e| volume_event(&volumes, e)));
 
-    let (sender, t, s) = begin();
+    let duty = begin();
     let volumes = Arc::clone(&caches.volumes);
     let api: Api<StorageClass> = Api::all(client.clone());
-    tokio::spawn(follow(api, all, "storageclasses", sender, t, s, move |e| class_event(&volumes, e)));
+    tokio::spawn(follow(api, all, "storageclasses", duty, move |e| class_event(&volumes, e)));
     synced
 }
 
@@ -126,25 +136,22 @@ impl Pauses {
     }
 }
 
-/// Follows one kind until `stop`. A watch that breaks is begun again, with back-off; what was known stays meanwhile.
-async fn follow<K>(
-    api: Api<K>,
-    config: watcher::Config,
-    what: &'static str,
-    synced: Synced,
-    telemetry: Telemetry,
-    mut stop: watch::Receiver<bool>,
-    on: impl Fn(Event<K>),
-) where
+/// Follows one kind until it is to stop. A watch that breaks is begun again, with back-off; what was known stays meanwhile.
+async fn follow<K>(api: Api<K>, config: watcher::Config, what: &'static str, mut duty: Duty, on: impl Fn(Event<K>))
+where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let changes = watcher(api, config);
-    pin_mut!(changes);
+    let begin = || Box::pin(watcher(api.clone(), config.clone()));
+    let mut changes = begin();
     let mut pauses = Pauses::default();
     loop {
         let change = tokio::select! {
             change = changes.next() => change,
-            _ = stop.wait_for(|s| *s) => return,
+            Ok(()) = duty.anew.changed() => {
+                changes = begin();
+                continue;
+            }
+            _ = duty.stop.wait_for(|s| *s) => return,
         };
         match change {
             Some(Ok(event)) => {
@@ -152,16 +159,16 @@ async fn follow<K>(
                 pauses.heard(&event);
                 on(event);
                 if whole {
-                    synced.send_replace(true);
+                    duty.synced.send_replace(true);
                 }
             }
             Some(Err(error)) => {
-                telemetry.watch_broke(what);
+                duty.telemetry.watch_broke(what);
                 // A watch that the server has closed or forgotten is the ordinary course; the rest wants a look.
                 tracing::warn!(what, error = trouble::of_watch(&error), "the watch broke; it is begun again");
                 tokio::select! {
                     () = tokio::time::sleep(pauses.next()) => {}
-                    _ = stop.wait_for(|s| *s) => return,
+                    _ = duty.stop.wait_for(|s| *s) => return,
                 }
             }
             None => return,
@@ -202,9 +209,9 @@ fn pod_event(caches: &Watches, queue: &Queue, event: Event<core::Pod>) {
         Event::InitDone => {
             nodes.pod_list_ends();
             volumes.pod_list(false);
-            let touched: HashSet<String> = pods.list_ends().into_iter().collect();
+            let touched = pods.list_ends();
             if !touched.is_empty() {
-                for job in jobs.all().iter().filter(|j| touched.contains(&j.uid)) {
+                for job in jobs.all().iter().filter(|j| touched.contains(j.uid.as_str())) {
                     queue.add(job.key.clone());
                 }
             }
@@ -220,19 +227,39 @@ fn pod_event(caches: &Watches, queue: &Queue, event: Event<core::Pod>) {
                 if pods.seen(seen) {
                     queue.add(key);
                 }
+            } else if let Some(key) = release(jobs, pods, &pod) {
+                queue.add(key);
             }
         }
         Event::Delete(pod) => {
             let uid = pod.metadata.uid.as_deref().unwrap_or_default();
             nodes.pod_gone(uid);
             volumes.pod_gone(uid);
-            if let Some(seen) = seen(&pod)
-                && pods.gone(&seen.owner, uid)
-            {
-                queue.add(JobKey { namespace: seen.namespace, name: seen.job });
+            if let Some(seen) = seen(&pod) {
+                if pods.gone(uid) {
+                    queue.add(JobKey { namespace: seen.namespace, name: seen.job });
+                }
+            } else if let Some(key) = release(jobs, pods, &pod) {
+                queue.add(key);
             }
         }
     }
+}
+
+/// A pod that no ElasticJob controls: where one did until now, that job lost it and is told so. Nothing is done to the pod:
+/// whoever took it away may want it.
+fn release(jobs: &Jobs, pods: &Pods, pod: &core::Pod) -> Option<JobKey> {
+    let (owner, pod) = pods.released(pod.metadata.uid.as_deref()?)?;
+    let job = jobs.all().into_iter().find(|j| *j.uid == *owner)?;
+    let message = format!(
+        "pod {} has lost its owner reference and is no worker of this job any more; it goes on by itself: delete it where it \
+         is not needed",
+        pod.name
+    );
+    if let Some(mind) = &mut job.entry().mind {
+        mind.untold.push(Told { warning: true, reason: EventReason::WorkerReleased, message });
+    }
+    Some(job.key.clone())
 }
 
 /// Whether a pod failed, and not because it was to go.
@@ -292,22 +319,5 @@ fn class_event(volumes: &Volumes, event: Event<StorageClass>) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_server_that_refuses_is_asked_less_and_less_until_it_answers() {
-        let mut pauses = Pauses::default();
-        let waited: Vec<Duration> = (0..10)
-            .map(|_| {
-                pauses.heard(&Event::<core::Pod>::Init);
-                pauses.next()
-            })
-            .collect();
-        assert!(waited.iter().sum::<Duration>() > Duration::from_secs(40), "{waited:?}");
-        assert!(waited.iter().all(|pause| *pause <= LONGEST_PAUSE), "{waited:?}");
-        pauses.heard(&Event::<core::Pod>::InitDone);
-        assert!(pauses.next() < Duration::from_secs(2), "a new trouble begins with a short pause");
-    }
-}
+#[path = "watch_tests.rs"]
+mod tests;

@@ -1,0 +1,88 @@
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
+use super::*;
+
+#[test]
+fn a_server_that_refuses_is_asked_less_and_less_until_it_answers() {
+    let mut pauses = Pauses::default();
+    let waited: Vec<Duration> = (0..10)
+        .map(|_| {
+            pauses.heard(&Event::<core::Pod>::Init);
+            pauses.next()
+        })
+        .collect();
+    assert!(waited.iter().sum::<Duration>() > Duration::from_secs(40), "{waited:?}");
+    assert!(waited.iter().all(|pause| *pause <= LONGEST_PAUSE), "{waited:?}");
+    pauses.heard(&Event::<core::Pod>::InitDone);
+    assert!(pauses.next() < Duration::from_secs(2), "a new trouble begins with a short pause");
+}
+
+fn pod(version: u32, owner: Option<&str>) -> core::Pod {
+    let reference = |uid: &str| serde_json::json!([{"apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "name": "j", "uid": uid, "controller": true}]);
+    serde_json::from_value(serde_json::json!({
+        "metadata": {
+            "name": "j-worker-0-x", "namespace": "n", "uid": "p", "resourceVersion": version.to_string(),
+            "labels": {labels::ELASTIC_JOB: "j", labels::INDEX: "0", labels::ROUND: "1"},
+            "ownerReferences": owner.map(reference),
+        },
+        "spec": {"containers": [{"name": "c"}]},
+    }))
+    .unwrap()
+}
+
+/// Caches with the job `n/j` of UID `u`, led by this replica.
+fn with_job() -> (Watches, Arc<crate::cache::jobs::Job>) {
+    let caches = Watches::default();
+    let object = serde_json::json!({
+        "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob",
+        "metadata": {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": "1", "generation": 1},
+        "spec": {"replicas": 1},
+    });
+    let (key, _) = caches.jobs.seen(serde_json::from_value(object).unwrap()).unwrap();
+    let job = caches.jobs.get(&key).unwrap();
+    job.entry().mind = Some(crate::cache::jobs::Mind::default());
+    (caches, job)
+}
+
+#[test]
+fn a_pod_whose_owner_reference_is_taken_away_counts_no_more_and_is_told_of_once() {
+    let (caches, job) = with_job();
+    let queue = Queue::new("test");
+    let told = || job.entry().mind.as_ref().unwrap().untold.clone();
+    let count = || caches.pods.of("u").len();
+    pod_event(&caches, &queue, Event::Apply(pod(5, Some("u"))));
+    assert_eq!((count(), told().len()), (1, 0));
+    pod_event(&caches, &queue, Event::Apply(pod(6, None)));
+    pod_event(&caches, &queue, Event::Apply(pod(7, None)));
+    assert_eq!((count(), told().len()), (0, 1));
+    let event = &told()[0];
+    assert!(event.warning && event.reason == EventReason::WorkerReleased, "{event:?}");
+    assert!(event.message.contains("j-worker-0-x"), "{event:?}");
+    // Its end is no news of the job, and a list in which it stands without an owner does not bring it back.
+    pod_event(&caches, &queue, Event::Init);
+    pod_event(&caches, &queue, Event::InitApply(pod(7, None)));
+    pod_event(&caches, &queue, Event::InitDone);
+    pod_event(&caches, &queue, Event::Delete(pod(9, None)));
+    assert_eq!((count(), told().len()), (0, 1));
+}
+
+#[test]
+fn a_pod_released_while_the_watch_was_down_is_told_of_too() {
+    let (caches, job) = with_job();
+    let queue = Queue::new("test");
+    pod_event(&caches, &queue, Event::Apply(pod(5, Some("u"))));
+    pod_event(&caches, &queue, Event::Init);
+    pod_event(&caches, &queue, Event::InitApply(pod(6, None)));
+    pod_event(&caches, &queue, Event::InitDone);
+    assert!(caches.pods.of("u").is_empty());
+    assert_eq!(job.entry().mind.as_ref().unwrap().untold.len(), 1);
+}
+
+#[test]
+fn a_pod_that_changes_hands_leaves_its_job() {
+    let (caches, _) = with_job();
+    let queue = Queue::new("test");
+    pod_event(&caches, &queue, Event::Apply(pod(5, Some("u"))));
+    pod_event(&caches, &queue, Event::Apply(pod(6, Some("other"))));
+    assert_eq!((caches.pods.of("u").len(), caches.pods.of("other").len()), (0, 1));
+}
