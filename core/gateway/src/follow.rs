@@ -60,7 +60,7 @@ async fn list(store: &Store, shared: &Shared) -> Result<i64, StoreError> {
             _ => break,
         }
     }
-    shared.replace(all.iter().filter_map(|kv| item(keys, kv, Some(kv.value()))));
+    shared.replace(revision, all.iter().filter_map(|kv| item(keys, kv, Some(kv.value()))));
     Ok(revision)
 }
 
@@ -124,7 +124,7 @@ fn applied(keys: &Keys, shared: &Shared, message: &WatchResponse, seen: i64) -> 
         // It has less than was listed: its data was lost in between.
         return Err(StoreError::Compacted);
     }
-    shared.apply(message.events().iter().filter_map(|event| of_event(keys, event)));
+    shared.apply(revision, message.events().iter().filter_map(|event| of_event(keys, event)));
     Ok(revision)
 }
 

@@ -37,6 +37,8 @@ pub(crate) struct Shared {
 #[derive(Debug, Default)]
 struct State {
     jobs: HashMap<String, Entry>,
+    /// All writes up to this one are in.
+    revision: i64,
     synced: bool,
     subscribers: Vec<Weak<Subscriber>>,
 }
@@ -159,6 +161,13 @@ impl Shared {
         lock(&self.state).jobs.get(job_uid).map(|e| Arc::clone(&e.group))
     }
 
+    /// A group, who wrote its members' records, and the revision of the last write that is known.
+    pub(crate) fn look(&self, job_uid: &str) -> (Option<Arc<Group>>, BTreeMap<String, Owner>, i64) {
+        let state = lock(&self.state);
+        let entry = state.jobs.get(job_uid);
+        (entry.map(|e| Arc::clone(&e.group)), entry.map(|e| e.owners.clone()).unwrap_or_default(), state.revision)
+    }
+
     fn subscribe(self: &Arc<Self>) -> Changes {
         let subscriber = Arc::new(Subscriber::default());
         let mut state = lock(&self.state);
@@ -168,9 +177,10 @@ impl Shared {
     }
 
     /// All that is in etcd: what is not among it is gone.
-    pub(crate) fn replace<'a>(&self, items: impl Iterator<Item = Item<'a>>) {
+    pub(crate) fn replace<'a>(&self, revision: i64, items: impl Iterator<Item = Item<'a>>) {
         let mut fresh: HashMap<String, Entry> = HashMap::new();
         let mut state = lock(&self.state);
+        state.revision = revision;
         for item in items {
             let job_uid = item.key.job_uid();
             if !fresh.contains_key(job_uid) {
@@ -187,8 +197,9 @@ impl Shared {
     }
 
     /// What happened since.
-    pub(crate) fn apply<'a>(&self, items: impl Iterator<Item = Item<'a>>) {
+    pub(crate) fn apply<'a>(&self, revision: i64, items: impl Iterator<Item = Item<'a>>) {
         let mut state = lock(&self.state);
+        state.revision = revision;
         let mut news = Vec::new();
         for item in items {
             let job_uid = item.key.job_uid();

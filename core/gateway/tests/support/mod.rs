@@ -3,6 +3,9 @@
 
 pub(crate) mod etcd;
 pub(crate) mod facts;
+pub(crate) mod raw;
+pub(crate) mod replica;
+pub(crate) mod service;
 
 use std::future::Future;
 use std::time::Duration;
