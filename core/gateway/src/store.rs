@@ -49,7 +49,8 @@ impl Store {
     }
 
     /// Takes the fence: from now on the fences of all earlier calls, by whomever, are worth nothing. To be called on
-    /// becoming the leader by the Lease, and after [`AssignError::NotLeading`] while the Lease is still held.
+    /// becoming the leader by the Lease, and while it is held after [`AssignError::NotLeading`] and after
+    /// [`crate::Change::Synced`]`(true)`: an etcd that was away may have been restored, and know a former leader.
     ///
     /// `identity` is for people who look; that two have the same does no harm.
     pub async fn lead(&self, identity: &str) -> Result<Fence, StoreError> {

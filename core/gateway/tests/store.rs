@@ -5,45 +5,12 @@
 mod support;
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 
-use eto_gateway::{AssignError, Change, Changes, Groups, Put, Replica, Store, StoreError, StoreSettings};
-use eto_membership::{Group, Order, Refused};
+use eto_gateway::{AssignError, Put, Store, StoreError, StoreSettings};
+use eto_membership::{Order, Refused};
 use support::etcd::Etcd;
 use support::facts::{assignment, record};
-use support::until;
-
-async fn synced(groups: &Groups) {
-    until("the groups are in sync", || async { groups.synced() }).await;
-}
-
-/// Reads changes until one shows this; what it showed.
-async fn shows(
-    changes: &mut Changes,
-    job: &str,
-    what: &str,
-    holds: impl Fn(Option<&Group>) -> bool,
-) -> Option<Arc<Group>> {
-    let found = async {
-        loop {
-            match changes.next().await {
-                Change::Group { job_uid, group } if job_uid == job && holds(group.as_deref()) => return group,
-                _ => {}
-            }
-        }
-    };
-    let limit = std::time::Duration::from_secs(30);
-    tokio::time::timeout(limit, found).await.unwrap_or_else(|_| panic!("not told within 30 s: {what}"))
-}
-
-async fn lease(replica: &Replica) -> i64 {
-    let mut lease = replica.lease();
-    *lease.wait_for(|l| *l != 0).await.unwrap()
-}
-
-fn generation(group: Option<&Group>) -> u64 {
-    group.and_then(|g| g.assignment.as_ref()).map_or(0, |a| a.round.generation)
-}
+use support::look::{generation, lease, shows, synced};
 
 #[tokio::test]
 async fn assignments_move_forward_and_only_by_the_leader() {

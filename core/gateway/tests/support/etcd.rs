@@ -1,6 +1,6 @@
 //! Real etcd members as processes, ended when they are dropped.
 
-use std::net::TcpListener;
+use std::net::{SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -75,6 +75,11 @@ impl Etcd {
         }
     }
 
+    /// Where a member answers clients.
+    pub(crate) fn address(&self, at: usize) -> SocketAddr {
+        SocketAddr::from(([127, 0, 0, 1], self.members[at].client))
+    }
+
     /// A plain client of one member, to look from outside.
     pub(crate) async fn client(&self, at: usize) -> Client {
         let read = |name: &str| std::fs::read(self.folder.path().join(name)).unwrap();
@@ -136,7 +141,25 @@ impl Etcd {
         self.ready().await;
     }
 
-    /// Waits until a write is taken by every member that runs.
+    /// Keeps a copy of the only member's data, as a backup does.
+    pub(crate) fn back_up(&mut self) {
+        assert_eq!(self.members.len(), 1);
+        self.kill(0);
+        copy(&self.folder.path().join(&self.members[0].name), &self.folder.path().join("backup"));
+        self.spawn(0);
+    }
+
+    /// Ends the only member and starts it with what was kept by [`Etcd::back_up`].
+    pub(crate) async fn restore(&mut self) {
+        self.kill(0);
+        let data = self.folder.path().join(&self.members[0].name);
+        std::fs::remove_dir_all(&data).unwrap();
+        copy(&self.folder.path().join("backup"), &data);
+        self.spawn(0);
+        self.ready().await;
+    }
+
+    /// Waits until every member that runs answers with the word of a quorum.
     pub(crate) async fn ready(&self) {
         for (at, member) in self.members.iter().enumerate() {
             if member.process.is_none() {
@@ -165,6 +188,11 @@ impl Drop for Etcd {
             self.kill(at);
         }
     }
+}
+
+fn copy(from: &Path, to: &Path) {
+    let done = Command::new("cp").arg("-a").args([from, to]).status().unwrap();
+    assert!(done.success());
 }
 
 /// A CA, and one certificate that serves as server's, peer's and client's.

@@ -3,6 +3,7 @@
 
 pub(crate) mod etcd;
 pub(crate) mod facts;
+pub(crate) mod look;
 pub(crate) mod raw;
 pub(crate) mod replica;
 pub(crate) mod service;
