@@ -1,7 +1,7 @@
 # Every target does its own set-up; `make help` lists them. What a step needs of the machine is in tools/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test e2e bench measure policies check fmt clippy deny docs layout chart generate generate-check clean
+.PHONY: help demo demo-check test e2e bench measure policies agent check fmt clippy deny docs layout chart generate generate-check clean
 
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
@@ -36,6 +36,9 @@ bench: policies ## microbenchmarks and the scale run
 measure: policies ## long measurements on a real control plane (see benches/README.md)
 	@tools/setup.sh prometheus protoc cluster
 	@benches/measure.sh
+
+agent: ## build the in-pod agent as a static binary into target/agent
+	@tools/build-agent.sh
 
 policies: ## build the policies of policies/ as components into target/policies
 	@tools/setup.sh wasm
