@@ -21,7 +21,7 @@ demo-check: policies ## the same without a terminal, with one line for each thin
 	@tools/demo.sh --check
 
 test: policies ## all unit and integration tests (a real Prometheus and etcd among them; no cluster)
-	@tools/setup.sh prometheus protoc etcd
+	@tools/setup.sh prometheus python protoc etcd
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)

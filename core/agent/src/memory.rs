@@ -1,9 +1,14 @@
-//! The little that must outlive the agent's process: which round it has started.
+//! The agent's folder: the files that scripts are given, and the little that must outlive the agent's process, which
+//! is the round that it started last.
 //!
 //! The folder is the volume that the init container put the agent into. It lives as long as the pod, so it outlives a
 //! container that the kubelet starts again.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+
+use eto_membership::{Round, discovered_hosts, hostfile};
 
 const FILE: &str = "started";
 
@@ -39,9 +44,28 @@ impl Memory {
 
     /// Notes that this round is being started.
     pub(crate) fn set_started(&self, generation: u64) -> std::io::Result<()> {
-        let aside = self.folder.join(format!("{FILE}.{}", std::process::id()));
-        std::fs::write(&aside, generation.to_string())?;
-        std::fs::rename(&aside, self.folder.join(FILE))
+        self.write(FILE, &generation.to_string(), 0o644).map(|_| ())
+    }
+
+    /// Writes the members of a round as a hostfile, and gives its path.
+    pub(crate) fn set_hostfile(&self, round: &Round) -> std::io::Result<PathBuf> {
+        self.write("hostfile", &hostfile(round), 0o644)
+    }
+
+    /// Writes a script that prints the members of a round, and gives its path.
+    pub(crate) fn set_discovery(&self, round: &Round) -> std::io::Result<PathBuf> {
+        let script = format!("#!/bin/sh\ncat <<'END'\n{}END\n", discovered_hosts(round));
+        self.write("discover-hosts.sh", &script, 0o755)
+    }
+
+    /// Whoever reads the file finds the old text or the new one.
+    fn write(&self, name: &str, text: &str, mode: u32) -> std::io::Result<PathBuf> {
+        let aside = self.folder.join(format!("{name}.{}", std::process::id()));
+        std::fs::write(&aside, text)?;
+        std::fs::set_permissions(&aside, Permissions::from_mode(mode))?;
+        let path = self.folder.join(name);
+        std::fs::rename(&aside, &path)?;
+        Ok(path)
     }
 
     /// The drain file of a round. One per round, so that what an older one wrote late is not taken for news.

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use eto_membership::Order;
 use eto_membership::agent::{Agent, Command, Event, Identity, Launch, Refusal};
 use hyper::StatusCode;
 use nix::sys::signal::Signal;
@@ -222,10 +223,21 @@ impl Shell {
         }
         self.meter.start(now_ms);
         let path = self.memory.drain_file(generation);
-        let more = BTreeMap::from([
+        let mut more = BTreeMap::from([
             ("ETO_DRAIN_FILE".to_owned(), path.clone().into_os_string()),
             ("ETO_AGENT".to_owned(), OsString::from(&self.api_url)),
         ]);
+        let round = &launch.assignment.round;
+        let hosts = [
+            ("ETO_HOSTFILE", self.memory.set_hostfile(round)),
+            ("ETO_HOST_DISCOVERY_SCRIPT", self.memory.set_discovery(round)),
+        ];
+        for (name, written) in hosts {
+            match written {
+                Ok(path) => drop(more.insert(name.to_owned(), path.into_os_string())),
+                Err(error) => say(&format!("could not write the file of {name}: {error}")),
+            }
+        }
         self.drain = Some(DrainFile::fresh(path));
         self.children.start(launch, &more)
     }
@@ -233,10 +245,13 @@ impl Shell {
     fn assigned(&mut self, assignment: eto_membership::Assignment) {
         let (generation, order, why) = (assignment.round.generation, assignment.order, assignment.why.clone());
         let before = (self.agent.generation(), self.agent.assignment().map(|a| a.order));
-        if let Some(refusal) = self.happen(Event::Assigned(Box::new(assignment))) {
+        let refusal = self.happen(Event::Assigned(Box::new(assignment)));
+        if let Some(refusal) = refusal {
             say(&format!("round {generation}, {order:?}, is refused: {refusal}"));
-        } else if before != (generation, Some(order)) {
+        } else if before != (generation, Some(order)) && order != Order::Run {
             say(&format!("round {generation}: {order:?}{}{why}", if why.is_empty() { "" } else { ": " }));
+        } else if before != (generation, Some(order)) && self.agent.rank().is_none() {
+            say(&format!("round {generation} runs without this pod"));
         }
     }
 

@@ -7,5 +7,6 @@ mod ends;
 mod gateway;
 mod links;
 mod pod;
+mod python;
 mod rounds;
 mod stops;

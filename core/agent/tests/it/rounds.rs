@@ -37,6 +37,17 @@ async fn a_round_that_names_the_pod_starts_and_the_next_one_starts_it_anew() {
 }
 
 #[tokio::test]
+async fn members_are_told_as_a_hostfile_and_by_a_discovery_script() {
+    let gateway = Gateway::start().await;
+    let script =
+        r#"(cat "$ETO_HOSTFILE"; "$ETO_HOST_DISCOVERY_SCRIPT") > "$OUT/new"; mv "$OUT/new" "$OUT/hosts"; sleep 1000"#;
+    let pod = Pod::start(&gateway, script);
+    gateway.assign(assignment(1, Order::Run, &["other", UID]));
+    let host = "127.0.0.1";
+    assert_eq!(pod.file("hosts").await, format!("{host} slots=1\n{host} slots=1\n{host}:1\n{host}:1"));
+}
+
+#[tokio::test]
 async fn stale_rounds_and_rounds_of_others_start_nothing() {
     let gateway = Gateway::start().await;
     let pod = Pod::start(&gateway, NOTES);
