@@ -13,6 +13,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use eto_membership::agent::{Event, Exit, Launch, is_launcher};
+use eto_membership::is_default;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
@@ -94,7 +95,8 @@ impl Children {
     ) -> std::io::Result<Pid> {
         let (program, arguments) = self.command.split_first().ok_or(std::io::ErrorKind::NotFound)?;
         let mut command = Command::new(program);
-        command.args(arguments).envs(env).envs(more).stdin(Stdio::null());
+        let own = env.iter().filter(|(name, _)| !(is_default(name) && std::env::var_os(name).is_some()));
+        command.args(arguments).envs(own).envs(more).stdin(Stdio::null());
         command.process_group(leader.map_or(0, Pid::as_raw));
         for name in HIDDEN {
             command.env_remove(name);

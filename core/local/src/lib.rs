@@ -19,6 +19,7 @@ pub mod pod;
 pub mod ports;
 pub mod process;
 pub mod procfs;
+mod reread;
 mod runner;
 pub mod screen;
 pub mod sources;

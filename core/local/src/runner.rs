@@ -25,6 +25,7 @@ use crate::options::{Outcome, RunError, RunOptions, check_policy, check_template
 use crate::pod;
 use crate::ports::Ports;
 use crate::process::{ProcessEvent, RunId, Running, start};
+use crate::reread::JobFile;
 use crate::sources::{Sources, Target};
 use crate::stops::{Stop, Stops};
 use crate::table::{Order, Table};
@@ -36,8 +37,9 @@ const KILL_MARGIN: Duration = Duration::from_secs(5);
 
 /// Runs a job to its end.
 pub async fn run(options: RunOptions) -> Result<Outcome, RunError> {
+    let file = JobFile::new(&options.job);
     let job = crate::load::job(&options.job, now())?;
-    let mut runner = Runner::set_up(job, options)?;
+    let mut runner = Runner::set_up(job, file, options)?;
     let outcome = runner.main().await;
     runner.wait_for_the_end().await;
     Ok(outcome)
@@ -65,7 +67,8 @@ pub(crate) struct Runner {
     pub(crate) wants: WantsCache,
     pub(crate) display: Display,
     pub(crate) notices: Notices,
-    options: RunOptions,
+    pub(crate) options: RunOptions,
+    pub(crate) file: JobFile,
     running: HashMap<String, Running>,
     ports: Ports,
     port: Option<EnginePorts>,
@@ -77,7 +80,7 @@ pub(crate) struct Runner {
 }
 
 impl Runner {
-    fn set_up(job: Job, options: RunOptions) -> Result<Runner, RunError> {
+    fn set_up(job: Job, file: JobFile, options: RunOptions) -> Result<Runner, RunError> {
         if job.spec.suspend {
             return Err(RunError::Suspended);
         }
@@ -107,6 +110,7 @@ impl Runner {
             wants: WantsCache::default(),
             display,
             notices: Notices::default(),
+            file,
             options,
             running: HashMap::new(),
             ports: Ports::new(std::process::id()),
@@ -138,6 +142,7 @@ impl Runner {
             tokio::select! {
                 Some((id, event)) = self.events.receiver.recv() => self.take(&id, event),
                 _ = tick.tick() => {
+                    self.reread(now());
                     self.look();
                     self.decide();
                 }
