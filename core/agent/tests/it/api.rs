@@ -53,6 +53,9 @@ async fn a_script_tells_and_is_told() {
     let told = r#"{"step": 10, "samples": 80, "epoch": 1, "loss": 0.25}"#;
     assert_eq!(ask(address, "POST", "/v1/progress", told).await.0, 200);
     let report = gateway.until("progress", |r| r.progress.is_some()).await;
+    let (_, page) = ask(probes, "GET", "/metrics", "").await;
+    assert_eq!(metric(&page, "eto_agent_loss"), Some(0.25));
+    assert_eq!(metric(&page, "eto_agent_steps_per_second"), None, "one point is no speed");
     let progress = report.progress.unwrap();
     assert_eq!((progress.generation, progress.step, progress.samples), (2, 10, Some(80)));
 
@@ -63,13 +66,14 @@ async fn a_script_tells_and_is_told() {
     assert!(status == 409 && why.contains("does not run here"), "{status} {why}");
     assert_eq!(ask(address, "POST", "/v1/progress", "{}").await.0, 400);
 
+    let told = r#"{"step": 11, "samples": 88}"#;
+    assert_eq!(ask(address, "POST", "/v1/progress", told).await.0, 200);
     let (_, page) = ask(probes, "GET", "/metrics", "").await;
     for (name, value) in [
         ("eto_agent_round_generation", 2.0),
         ("eto_agent_ready", 1.0),
-        ("eto_agent_step", 10.0),
-        ("eto_agent_samples_total", 80.0),
-        ("eto_agent_loss", 0.25),
+        ("eto_agent_step", 11.0),
+        ("eto_agent_samples_total", 88.0),
         ("eto_agent_checkpoint_step", 10.0),
         ("eto_agent_refused_total", 1.0),
         ("eto_agent_restarts_total", 0.0),
@@ -77,6 +81,15 @@ async fn a_script_tells_and_is_told() {
     ] {
         assert_eq!(metric(&page, name), Some(value), "{name} in\n{page}");
     }
+    let document = std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/agent.md")).unwrap();
+    for name in page.lines().filter_map(|l| l.strip_prefix("# HELP ")?.split(' ').next()) {
+        assert!(document.contains(&format!("`{name}`")), "docs/agent.md does not speak of {name}");
+    }
+    for cause in page.lines().filter_map(|l| l.strip_prefix("eto_agent_lost_seconds_total{cause=\"")?.split('"').next())
+    {
+        assert!(document.contains(&format!("`{cause}`")), "docs/agent.md does not speak of the cause {cause}");
+    }
     assert!(metric(&page, r#"eto_agent_lost_seconds_total{cause="join"}"#).unwrap() > 0.0);
-    assert_eq!(metric(&page, "eto_agent_steps_per_second"), None, "one point is no speed");
+    assert!(metric(&page, "eto_agent_steps_per_second").unwrap() > 0.0);
+    assert_eq!(metric(&page, "eto_agent_loss"), None, "the last telling had none");
 }

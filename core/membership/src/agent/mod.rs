@@ -24,7 +24,7 @@ pub use exit::{DRAINED, Exit};
 pub use launch::{Launch, is_launcher};
 pub use words::{Command, Event, Identity, Refusal};
 
-use crate::{Assignment, Checkpoint, LOSS_GRACE_MS, MemberState, Order, Progress, Report};
+use crate::{Assignment, Checkpoint, LOSS_GRACE_MS, MemberState, Order, Progress, Refused, Report};
 use exit::Exits;
 
 /// Pause between two SIGKILLs while something is left, in milliseconds.
@@ -167,25 +167,17 @@ impl Agent {
     }
 
     fn assigned(&mut self, new: Assignment, now_ms: u64, out: &mut Vec<Command>) {
-        if new.round.generation == 0 {
-            out.push(Command::Refuse(Refusal::Stale));
+        // Generations begin with 1.
+        let refused = match &self.seen {
+            Some(seen) => new.may_follow(seen).err(),
+            None => (new.round.generation == 0).then_some(Refused::Older { current: 0, offered: 0 }),
+        };
+        if let Some(refused) = refused {
+            out.push(Command::Refuse(Refusal::Round(refused)));
             return;
         }
-        if let Some(seen) = &self.seen {
-            let (old, fresh) = ((seen.round.generation, seen.order), (new.round.generation, new.order));
-            let same_members =
-                || seen.round.members.iter().map(|m| &m.uid).eq(new.round.members.iter().map(|m| &m.uid));
-            if fresh < old {
-                out.push(Command::Refuse(Refusal::Stale));
-                return;
-            }
-            if fresh.0 == old.0 && !same_members() {
-                out.push(Command::Refuse(Refusal::Conflict));
-                return;
-            }
-            if fresh == old {
-                return; // told again, as every watch does when it begins
-            }
+        if self.seen.as_ref() == Some(&new) {
+            return; // told again, as every watch does when it begins
         }
         let (generation, ends, grace_ms) = (new.round.generation, new.order == Order::End, new.grace_ms);
         self.seen = Some(new);

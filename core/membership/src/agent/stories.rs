@@ -93,11 +93,24 @@ fn a_later_round_can_only_bring_the_end_nearer() {
 fn stale_rounds_orders_and_conflicts_are_refused() {
     let mut a = running(7);
     for (generation, order) in [(6, Order::Run), (6, Order::End), (7, Order::Stop), (0, Order::Run)] {
-        assert_eq!(told(&mut a, generation, order, &["x", ME], 5), [Command::Refuse(Refusal::Stale)]);
+        let out = told(&mut a, generation, order, &["x", ME], 5);
+        assert!(matches!(out.as_slice(), [Command::Refuse(Refusal::Round(_))]), "{out:?}");
     }
     assert_eq!(told(&mut a, 7, Order::Run, &["x", ME], 6), [], "told again: nothing to do");
-    assert_eq!(told(&mut a, 7, Order::Run, &[ME], 6), [Command::Refuse(Refusal::Conflict)]);
+    let other = Refusal::Round(Refused::OtherRound { generation: 7 });
+    assert_eq!(told(&mut a, 7, Order::Run, &[ME], 6), [Command::Refuse(other)]);
     assert_eq!((a.generation(), a.is_ready()), (7, true));
+    assert!(matches!(told(&mut agent(), 0, Order::Run, &[ME], 0)[..], [Command::Refuse(_)]));
+}
+
+#[test]
+fn a_stop_told_again_with_less_grace_brings_the_end_nearer() {
+    let mut a = running(1);
+    told(&mut a, 2, Order::Stop, &[ME], 0);
+    let mut hurry = assignment(2, Order::Stop, &[ME]);
+    hurry.grace_ms = 1_000;
+    assert_eq!(a.step(Event::Assigned(Box::new(hurry)), 100), [Command::Report]);
+    assert_eq!(a.next_deadline(), Some(1_100));
 }
 
 #[test]

@@ -1,7 +1,7 @@
 //! What goes into the machine and what comes out of it.
 
 use super::{Exit, Launch};
-use crate::{Assignment, Progress};
+use crate::{Assignment, Progress, Refused};
 
 /// Who an agent is. Fixed while it runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,11 +84,8 @@ pub enum Command {
 /// Why an event was not taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// An assignment of an older generation, or an earlier order of the same.
-    Stale,
-    /// An assignment of the same generation with other members: two coordinators can't both be right, and the first
-    /// stands.
-    Conflict,
+    /// An assignment that can't take the place of the one in force.
+    Round(Refused),
     /// Told for a round that does not run here.
     OtherRound,
     /// The agent is about to end.
@@ -97,11 +94,10 @@ pub enum Refusal {
 
 impl std::fmt::Display for Refusal {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str(match self {
-            Refusal::Stale => "an older round or order than the one in force",
-            Refusal::Conflict => "other members than this round has already",
-            Refusal::OtherRound => "the round it was told for does not run here",
-            Refusal::Leaving => "the agent is about to end",
-        })
+        match self {
+            Refusal::Round(refused) => refused.fmt(f),
+            Refusal::OtherRound => f.write_str("the round it was told for does not run here"),
+            Refusal::Leaving => f.write_str("the agent is about to end"),
+        }
     }
 }
