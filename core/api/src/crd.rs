@@ -24,6 +24,9 @@ pub fn crd() -> CustomResourceDefinition {
             // to what the operator writes.
             if let Some(status) = schema.properties.as_mut().and_then(|p| p.get_mut("status")) {
                 drop_defaults(status);
+                // The operator alone writes it. Without this the API server keeps a book of every field's owner in
+                // each object and goes through it with each write.
+                status.x_kubernetes_map_type = Some("atomic".to_owned());
             }
         }
     }

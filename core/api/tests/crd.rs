@@ -42,6 +42,7 @@ fn the_schema_has_its_defaults_rules_and_open_parts() {
     assert!(rules(&spec["properties"]["replicaSizes"]) >= 1);
     let conditions = &schema["properties"]["status"]["properties"]["conditions"];
     assert_eq!(conditions["x-kubernetes-list-map-keys"], json!(["type"]));
+    assert_eq!(schema["properties"]["status"]["x-kubernetes-map-type"], json!("atomic"));
     // A nullable or defaulted status field would make the API server rewrite what the operator stored.
     assert!(!schema["properties"]["status"].to_string().contains("\"default\":"), "{}", schema["properties"]["status"]);
 }
