@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Builds the policies that come with the product, for wasm, into ${ETO_POLICIES_OUT:-target/policies}/NAME.wasm.
+# Builds the policies that come with the product, for wasm, into ${ETO_POLICIES_OUT:-target/policies}/NAME.wasm, and the
+# guests of the tests (tests/guests) into its folder `guests`, which nobody serves.
 # They are core modules with a component-type section; the operator makes components of them when it loads them.
 # Quick when nothing changed. Honours CARGO_TARGET_DIR.
 set -euo pipefail
@@ -14,6 +15,12 @@ for manifest in policies/*/Cargo.toml; do
   name=$(basename "$(dirname "$manifest")")
   names+=("$name") packages+=(-p "policy-$name")
 done
+guests=()
+for manifest in tests/guests/*/Cargo.toml; do
+  [ -e "$manifest" ] || continue # the image is built without the tests
+  name=$(basename "$(dirname "$manifest")")
+  guests+=("$name") packages+=(-p "guest-$name")
+done
 
 if [ ! -e "$TARGET_DIR/wasm32-unknown-unknown/policy" ]; then
   echo "policies: the first build takes a few minutes" >&2
@@ -26,11 +33,12 @@ env -u CARGO_UNSTABLE_FEATURE_UNIFICATION -u CARGO_RESOLVER_FEATURE_UNIFICATION 
   CARGO_ENCODED_RUSTFLAGS="-Clink-arg=-zstack-size=65536"$'\x1f'"--remap-path-prefix=$SRC="$'\x1f'"--remap-path-prefix=${CARGO_HOME:-$HOME/.cargo}=cargo" \
   cargo "+$TOOLCHAIN" build --quiet --profile policy --target wasm32-unknown-unknown "${packages[@]}"
 
-mkdir -p "$OUT"
-for name in "${names[@]}"; do
-  built=$TARGET_DIR/wasm32-unknown-unknown/policy/policy_${name//-/_}.wasm
-  # Replaced by rename, and only if it differs: an operator may be watching the directory.
-  if ! cmp -s "$built" "$OUT/$name.wasm"; then
-    cp "$built" "$OUT/.$name.wasm.new" && mv "$OUT/.$name.wasm.new" "$OUT/$name.wasm"
-  fi
-done
+# take CRATE FILE: replaced by rename, and only if it differs: an operator may be watching the directory.
+take() {
+  local built=$TARGET_DIR/wasm32-unknown-unknown/policy/${1//-/_}.wasm
+  cmp -s "$built" "$2" && return
+  mkdir -p "$(dirname "$2")"
+  cp "$built" "$2.new" && mv "$2.new" "$2"
+}
+for name in "${names[@]}"; do take "policy-$name" "$OUT/$name.wasm"; done
+for name in "${guests[@]}"; do take "guest-$name" "$OUT/guests/$name.wasm"; done

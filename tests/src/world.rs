@@ -302,6 +302,11 @@ pub fn policies() -> PathBuf {
         .map_or_else(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/policies"), PathBuf::from)
 }
 
+/// One of the policies of `tests/guests`.
+pub fn guest(name: &str) -> PathBuf {
+    policies().join("guests").join(format!("{name}.wasm"))
+}
+
 fn text(value: &Value, pointer: &str) -> String {
     value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned()
 }

@@ -20,6 +20,8 @@ pub const ROUNDS_AGENT: &str = "agent";
 pub const INDEX: &str = "elastic.ai/index";
 /// Hash of the template that a pod was made from.
 pub const TEMPLATE_HASH: &str = "elastic.ai/template-hash";
+/// On the ConfigMap that holds a policy's state for a job, where `status` is too small for it.
+pub const POLICY_STATE: &str = "elastic.ai/policy-state";
 /// Annotation: the node that the placement policy chose.
 pub const PLACED_ON: &str = "elastic.ai/placed-on";
 /// Who made it.

@@ -4,7 +4,7 @@
 //! the live pods.
 //!
 //! **Size.** The budget is 32 KiB for a job of up to 100 workers, of which the policy's own state is at most 4 KiB
-//! encoded (more is kept in memory only). What grows with the job is `victims`, and only while they go. Lists and texts of a decision are cut to
+//! encoded (a larger one is kept in a `ConfigMap` of the job's own). What grows with the job is `victims`, and only while they go. Lists and texts of a decision are cut to
 //! 16 limits, 16 reasons, 32 signals and 256 characters. The API server's own limit is about 1.5 MiB.
 //!
 //! Times are RFC 3339 with milliseconds, UTC. Closed sets (phases, causes, reasons) are text, so that an older

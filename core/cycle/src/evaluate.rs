@@ -97,7 +97,9 @@ pub fn settle(
 ) -> Settled {
     let moved = plan::apply(job, state, memory, decision, now);
     let old = essence(&state.conditions);
-    conditions::merge(&mut state.conditions, conditions::scaling(job, decision, now));
+    let mut fresh = conditions::scaling(job, decision, now);
+    conditions::steady(&mut memory.limited, &mut fresh, moved, now);
+    conditions::merge(&mut state.conditions, fresh);
     let changed = old != essence(&state.conditions) || before.is_some_and(|b| seen(b) != seen(decision));
     Settled { moved, changed, events: news(decision, before) }
 }

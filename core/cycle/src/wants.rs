@@ -18,6 +18,8 @@ const RETRY: Duration = Duration::from_secs(60);
 /// Above this many answers, those not used lately are dropped. Well above the number of jobs that one replica is made
 /// for, each with a config of its own: a cache that is too small for a cycle would ask each policy in every cycle.
 const MANY: usize = 65_536;
+/// The same for the memory they take. Names, queries and messages are users' and policies' text, of any length.
+const BYTES: usize = 64 * 1024 * 1024;
 
 /// Answers of `validate-config`, by module digest and config. Shared by the threads of a cycle.
 #[derive(Debug, Default)]
@@ -25,12 +27,20 @@ pub struct WantsCache {
     known: Mutex<Answers>,
 }
 
-/// By module digest, then by the hash of the config: a config may be large, and those that are no more stay for a while.
-type Answers = HashMap<String, HashMap<[u8; 32], Known>>;
+#[derive(Debug, Default)]
+struct Answers {
+    /// By module digest, then by the hash of the config: a config may be large, and those that are no more stay for a
+    /// while.
+    by: HashMap<String, HashMap<[u8; 32], Known>>,
+    count: usize,
+    bytes: usize,
+}
+
+type Answer = Result<Arc<[SignalWant]>, CallFailure>;
 
 #[derive(Debug)]
 struct Known {
-    wants: Result<Arc<[SignalWant]>, CallFailure>,
+    wants: Answer,
     asked: Time,
     used: Time,
 }
@@ -50,18 +60,13 @@ impl WantsCache {
         let policy = policies.scaling(&scaling.module)?;
         let digest = &policy.id().digest;
         let config: [u8; 32] = Sha256::digest(scaling.config.as_bytes()).into();
-        let known = self.lock().get_mut(digest).and_then(|c| c.get_mut(&config)).and_then(|k| k.at(now));
+        let known = self.lock().by.get_mut(digest).and_then(|c| c.get_mut(&config)).and_then(|k| k.at(now));
         if let Some(known) = known {
             return known;
         }
         // Not under the lock: a slow module must not hold up the others.
-        let wants: Result<Arc<[SignalWant]>, _> = policy.wants(&scaling.config).map(|a| a.value.into());
-        let fresh = Known { wants: wants.clone(), asked: now, used: now };
-        let mut all = self.lock();
-        all.entry(digest.clone()).or_default().insert(config, fresh);
-        if all.values().map(HashMap::len).sum::<usize>() > MANY {
-            forget(&mut all, now);
-        }
+        let wants: Answer = policy.wants(&scaling.config).map(|a| a.value.into());
+        self.lock().keep(digest, config, Known { wants: wants.clone(), asked: now, used: now }, (MANY, BYTES));
         wants
     }
 
@@ -95,13 +100,85 @@ impl Known {
     }
 }
 
-/// Drops what has not been used for ten minutes, and everything if that is not enough.
-fn forget(all: &mut Answers, now: Time) {
-    all.retain(|_, configs| {
-        configs.retain(|_, k| now.since(k.used) < Duration::from_secs(600));
-        !configs.is_empty()
-    });
-    if all.values().map(HashMap::len).sum::<usize>() > MANY {
-        all.clear();
+impl Answers {
+    fn keep(&mut self, digest: &str, config: [u8; 32], fresh: Known, (many, bytes): (usize, usize)) {
+        let now = fresh.used;
+        self.bytes += size(&fresh.wants);
+        match self.by.entry(digest.to_owned()).or_default().insert(config, fresh) {
+            Some(old) => self.bytes = self.bytes.saturating_sub(size(&old.wants)),
+            None => self.count += 1,
+        }
+        if self.count > many || self.bytes > bytes {
+            self.retain(|k| now.since(k.used) < Duration::from_secs(600));
+        }
+        // All of it is in use: it is asked for again, rather than grow without end.
+        if self.count > many || self.bytes > bytes {
+            self.retain(|_| false);
+        }
+    }
+
+    fn retain(&mut self, keep: impl Fn(&Known) -> bool) {
+        self.by.retain(|_, configs| {
+            configs.retain(|_, k| keep(k));
+            !configs.is_empty()
+        });
+        let left = self.by.values().flat_map(HashMap::values);
+        (self.count, self.bytes) = left.fold((0, 0), |(n, bytes), k| (n + 1, bytes + size(&k.wants)));
+    }
+}
+
+/// Bytes of an answer, about.
+fn size(answer: &Answer) -> usize {
+    let heap = match answer {
+        Ok(wants) => wants
+            .iter()
+            .map(|w| {
+                let text = w.name.len() + w.query.as_ref().map_or(0, String::len);
+                size_of::<SignalWant>() + text
+            })
+            .sum(),
+        Err(failure) => failure.message.len(),
+    };
+    size_of::<Known>() + 32 + heap
+}
+
+#[cfg(test)]
+mod tests {
+    use eto_engine::policy::FailureKind;
+
+    use super::*;
+
+    fn known(text: usize, used: u64) -> Known {
+        let failure = CallFailure { kind: FailureKind::InvalidConfig, message: "x".repeat(text) };
+        Known { wants: Err(failure), asked: Time(used), used: Time(used) }
+    }
+
+    #[test]
+    fn answers_take_no_more_than_their_bytes_and_number() {
+        let mut all = Answers::default();
+        let mut config = [0_u8; 32];
+        for i in 0..200_u8 {
+            config[0] = i;
+            all.keep("d", config, known(1000, u64::from(i) * 60_000), (1000, 50_000));
+            assert!(all.bytes <= 50_000 && all.count <= 50, "{} bytes of {}", all.bytes, all.count);
+            assert_eq!(all.count, all.by.values().map(HashMap::len).sum::<usize>());
+        }
+        assert!(all.by.get("d").is_some_and(|c| c.contains_key(&config)), "what is in use stays");
+        // All in use and too many: begun anew.
+        let mut all = Answers::default();
+        for i in 0..200_u8 {
+            config[0] = i;
+            all.keep("d", config, known(0, 1000), (64, usize::MAX));
+            assert!(all.count <= 64);
+        }
+    }
+
+    #[test]
+    fn an_answer_that_takes_the_place_of_another_is_counted_once() {
+        let mut all = Answers::default();
+        for text in [10, 1000, 20] {
+            all.keep("d", [0; 32], known(text, 0), (10, 10_000));
+        }
+        assert_eq!((all.count, all.bytes), (1, size(&known(20, 0).wants)));
     }
 }

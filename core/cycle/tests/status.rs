@@ -11,7 +11,7 @@ use eto_engine::plan::Checkpoint;
 use eto_engine::policy::PolicyId;
 use eto_engine::state::{
     AgentRound, Change, ChangeStep, Circuit, Condition, ConditionKind, ConditionReason, JobState, Memory, Phase,
-    ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Victim,
+    ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness, Victim,
 };
 use eto_engine::time::Time;
 
@@ -103,9 +103,10 @@ fn memory() -> Memory {
         downs: vec![(Time(1_799_998_000_000), 1)],
         policy_state: Some(KeptState { version: 3, bytes: vec![0, 255, 7] }),
         policy_state_of: Some("mine".to_string()),
-        circuits: [("sha256:aa".to_string(), Circuit { failures: 3, open_until: Some(NOW) })].into(),
+        circuits: [("sha256:aa".to_string(), Circuit { failures: 3, open_until: Some(NOW), last: None })].into(),
         history: BTreeMap::new(),
         last: None,
+        limited: Steadiness::default(),
     }
 }
 

@@ -3,11 +3,13 @@
 //! A message says nothing that changes from one evaluation to the next while the facts stay the same (no ages, no
 //! measured values): the decision's record has those, and a status is not written for them.
 
+use std::time::Duration;
+
 use crate::contract::MetricKind;
 use crate::decision::{Decision, Limiter};
 use crate::job::{JobSpec, Mode};
 use crate::policy::FailureKind;
-use crate::state::{Condition, ConditionKind as Kind, ConditionReason as Why};
+use crate::state::{Condition, ConditionKind as Kind, ConditionReason as Why, Steadiness};
 use crate::time::Time;
 
 /// A condition that begins now.
@@ -34,6 +36,27 @@ pub fn merge(all: &mut Vec<Condition>, fresh: Vec<Condition>) {
 /// `ScalingActive`, `ScalingLimited` and `PolicyHealthy` as a decision leaves them. [`merge`] them into the state.
 pub fn scaling(job: &JobSpec, decision: &Decision, now: Time) -> Vec<Condition> {
     vec![active(job, decision, now), limited(decision, now), healthy(decision, now)]
+}
+
+/// How long what a condition says must stand before its changes are shown at once again.
+const CALM: Duration = Duration::from_secs(300);
+/// Changes that are shown at once before it is held to that.
+const AT_ONCE: u32 = 4;
+
+/// Takes out of `fresh` a `ScalingLimited` that goes back and forth: where two limiters (or one that just touches) take
+/// turns with each evaluation, a status would be written each time. It is shown again when it has stood for five minutes,
+/// and whenever the target moves, since that is written anyway. The decision itself names its limits all the same.
+pub fn steady(seen: &mut Steadiness, fresh: &mut Vec<Condition>, moved: bool, now: Time) {
+    let Some(limited) = fresh.iter().find(|c| c.kind == Kind::ScalingLimited) else { return };
+    let says = Some((limited.status, limited.reason));
+    if seen.says != says {
+        let was_calm = now.since(seen.since) >= CALM;
+        let changes = if was_calm { 1 } else { seen.changes.saturating_add(1) };
+        *seen = Steadiness { says, since: now, changes };
+    }
+    if !moved && seen.changes > AT_ONCE && now.since(seen.since) < CALM {
+        fresh.retain(|c| c.kind != Kind::ScalingLimited);
+    }
 }
 
 fn active(job: &JobSpec, decision: &Decision, now: Time) -> Condition {
@@ -135,5 +158,45 @@ pub fn reason(by: Limiter) -> Why {
         Limiter::GrowthRefused => Why::GrowthRefused,
         Limiter::CircuitOpen => Why::CircuitOpen,
         Limiter::RecommendOnly => Why::RecommendOnly,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Seconds at which a change of `ScalingLimited` was shown, of one that says at each second what `says` gives.
+    fn shown(says: impl Fn(u64) -> bool, moved: impl Fn(u64) -> bool, seconds: u64) -> Vec<u64> {
+        let (mut seen, mut all, mut at) = (Steadiness::default(), Vec::new(), Vec::new());
+        for second in 0..seconds {
+            let now = Time(1_000_000 + second * 1000);
+            let status = says(second);
+            let why = if status { Why::ScaleUpLimit } else { Why::DesiredWithinRange };
+            let mut fresh = vec![new(Kind::ScalingLimited, status, why, "", now)];
+            steady(&mut seen, &mut fresh, moved(second), now);
+            let before = all.clone();
+            merge(&mut all, fresh);
+            if before != all {
+                at.push(second);
+            }
+        }
+        at
+    }
+
+    #[test]
+    fn a_limiter_that_goes_back_and_forth_costs_a_few_writes_in_all() {
+        assert_eq!(shown(|s| s % 2 == 1, |_| false, 3600), [0, 1, 2, 3]);
+        assert_eq!(shown(|s| s / 60 % 2 == 1, |_| false, 3600), [0, 60, 120, 180]);
+    }
+
+    #[test]
+    fn what_stands_is_shown_and_after_a_calm_at_once_again() {
+        let restless_until_100 = |s: u64| if s < 100 { s % 2 != 1 } else { s < 500 };
+        assert_eq!(shown(restless_until_100, |_| false, 1000)[4..], [400, 500], "it stood from 100 on");
+    }
+
+    #[test]
+    fn a_move_shows_it_as_it_is() {
+        assert_eq!(shown(|s| s % 2 == 1, |s| s == 50, 100), [0, 1, 2, 3, 50]);
     }
 }

@@ -366,6 +366,8 @@ pub enum ConditionReason {
     PodsUnschedulable,
     /// The API server refuses to make pods.
     PodsRefused,
+    /// The API server (or a webhook that it asks) fails each time pods are to be made.
+    PodsNotCreated,
     /// All workers have a node.
     AllScheduled,
     /// Not all workers are there yet.
@@ -504,6 +506,9 @@ pub struct Memory {
     pub history: BTreeMap<String, Vec<(Time, f64)>>,
     /// The last decision.
     pub last: Option<Decision>,
+    /// How steady `ScalingLimited` has been.
+    #[serde(default)]
+    pub limited: Steadiness,
 }
 
 impl Memory {
@@ -513,6 +518,17 @@ impl Memory {
     }
 }
 
+/// How often what a condition says has changed lately.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Steadiness {
+    /// Status and reason at the last decision; `None` = there was none.
+    pub says: Option<(bool, ConditionReason)>,
+    /// Since when it says so.
+    pub since: Time,
+    /// Changes since it last stood still for a while.
+    pub changes: u32,
+}
+
 /// Circuit breaker of one policy digest for one job.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Circuit {
@@ -520,4 +536,7 @@ pub struct Circuit {
     pub failures: u32,
     /// Not asked again before this; then one half-open try.
     pub open_until: Option<Time>,
+    /// When it last failed; `None` = before this memory began.
+    #[serde(default)]
+    pub last: Option<Time>,
 }

@@ -105,7 +105,7 @@ async fn delete_pods(context: &Context, job: &Arc<Job>, pods: Vec<(String, Strin
 enum Made {
     Yes,
     Refused(String),
-    Failed,
+    Failed(String),
 }
 
 /// True if one could not be made for a reason other than a refusal.
@@ -116,28 +116,34 @@ async fn create_pods(context: &Context, job: &Arc<Job>, pods: Vec<NewPod>) -> bo
     let one = |new: NewPod| create(context, job, new);
     let made: Vec<Made> = stream::iter(pods).map(one).buffer_unordered(AT_ONCE).collect().await;
     let mut refusals: Vec<String> = Vec::new();
-    let (mut failed, mut created) = (false, size.saturating_sub(missing));
+    let (mut failed, mut created) = (None, size.saturating_sub(missing));
     for outcome in made {
         match outcome {
             Made::Yes => created += 1,
             Made::Refused(message) => refusals.push(message),
-            Made::Failed => failed = true,
+            Made::Failed(message) => failed = Some(message),
         }
     }
     let mut entry = job.entry();
     if let Some(mind) = &mut entry.mind {
         mind.refused = refusals.into_iter().next().map(|message| Refused { round, created, message });
+        mind.not_created = match &failed {
+            Some(message) => (mind.not_created.0.saturating_add(1), message.clone()),
+            None => Default::default(),
+        };
     }
-    failed
+    failed.is_some()
 }
 
 async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
-    let Ok(_permit) = context.pod_permits.acquire().await else { return Made::Failed };
+    let Ok(_permit) = context.pod_permits.acquire().await else {
+        return Made::Failed("the operator is being stopped".to_owned());
+    };
     let object = Arc::clone(&job.entry().object);
     let built = match eto_cycle::pod::build(&object, &new) {
         Ok(Some(built)) => built,
         // The template went or broke since the plan; the next plan says so.
-        Ok(None) => return Made::Failed,
+        Ok(None) => return Made::Failed("the template is gone".to_owned()),
         Err(problems) => return Made::Refused(problems.to_string()),
     };
     if new.index == 0 && !built.overridden.is_empty() {
@@ -160,7 +166,7 @@ async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
         }
         Err(error) => {
             tracing::warn!(job = %job.key, pod = name, %error, "a pod was not made");
-            Made::Failed
+            Made::Failed(error.to_string())
         }
     }
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use eto_api::{ElasticJobStatus, labels};
 use eto_engine::job::JobKey;
-use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
 use kube::Client;
 use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
 use kube::core::request::Request;
@@ -92,6 +92,11 @@ impl Writer {
         Writer { client, timeout, leadership, telemetry, jobs }
     }
 
+    /// For reading what no watch follows.
+    pub fn client(&self) -> &Client {
+        &self.client
+    }
+
     /// Runs one write under the fence and the deadline.
     async fn write<T>(
         &self,
@@ -158,6 +163,15 @@ impl Writer {
         let api: Api<Service> = Api::namespaced(self.client.clone(), namespace);
         let parameters = PatchParams::apply(labels::MANAGER).force();
         self.write("services", api.patch(name, &parameters, &Patch::Apply(service))).await.map(drop)
+    }
+
+    /// Keeps a policy's state as given.
+    pub async fn policy_state(&self, namespace: &str, name: &str, map: &ConfigMap) -> Result<(), WriteError> {
+        let api: Api<ConfigMap> = Api::namespaced(self.client.clone(), namespace);
+        let parameters = PatchParams::apply(labels::MANAGER).force();
+        self.write("configmaps", api.patch(name, &parameters, &Patch::Apply(map))).await.map(drop)?;
+        self.telemetry.policy_state_written();
+        Ok(())
     }
 
     /// Deletes a job and, in the background, what it owns.

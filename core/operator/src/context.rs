@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use crate::apply::Writer;
 use crate::cache::Watches;
+use crate::checkpoint::Checkpoints;
 use crate::events::Events;
 use crate::leader::Leadership;
 use crate::placing::Reserved;
@@ -26,6 +27,7 @@ pub struct Context {
     /// Jobs whose planned actions are to be carried out. Apart from `plans`, so that making pods never holds up the
     /// targets of other jobs.
     pub acts: Queue,
+    pub checkpoints: Checkpoints,
     pub writer: Writer,
     pub pod_permits: Arc<Semaphore>,
     /// Places that placement policies gave away lately.
@@ -34,6 +36,13 @@ pub struct Context {
     pub registry: Arc<Registry>,
     pub leadership: Leadership,
     pub telemetry: Telemetry,
+}
+
+impl Context {
+    /// Whether jobs may be planned for and sized: this replica leads, and knows what was kept.
+    pub fn may_begin(&self) -> bool {
+        self.leadership.may_act() && self.checkpoints.are_read()
+    }
 }
 
 /// The wall clock.

@@ -18,12 +18,16 @@ use tokio::sync::watch;
 use crate::cache::jobs::Job;
 use crate::context::{Context, now};
 use crate::look::{self, Gathered, Looked};
+use crate::overrun::{Change, Overrun};
 use crate::placing::Room;
 use crate::settings;
 use crate::source::{SourceError, source};
 
 /// Jobs that a thread takes at a time.
 const CHUNK: usize = 32;
+/// A target that is not written for longer than this (an API server that is away, say) no longer keeps its job from being
+/// evaluated.
+const WRITTEN_WITHIN: Duration = Duration::from_secs(10);
 /// A period is cut into at most this many gatherings.
 const SLOTS: u32 = 5;
 
@@ -46,6 +50,7 @@ pub struct Evaluator {
     wants: Arc<WantsCache>,
     /// When each signal was last read whole, by name.
     read: Mutex<HashMap<String, Instant>>,
+    overrun: Mutex<Overrun>,
 }
 
 impl Evaluator {
@@ -69,6 +74,7 @@ impl Evaluator {
             began: Instant::now(),
             wants: Arc::default(),
             read: Mutex::default(),
+            overrun: Mutex::default(),
         })
     }
 
@@ -109,7 +115,7 @@ impl Evaluator {
                 _ = ticks.tick() => {}
                 _ = stop.wait_for(|s| *s) => break,
             }
-            if self.context.leadership.may_act() {
+            if self.context.may_begin() {
                 tokio::select! {
                     () = self.cycle() => {}
                     _ = stop.wait_for(|s| *s) => break,
@@ -141,9 +147,33 @@ impl Evaluator {
         if let Some(log) = &self.log {
             self.context.telemetry.logged(log.written(), log.dropped(), log.failed());
         }
-        if took > self.period() {
-            tracing::warn!(jobs = jobs.len(), ?took, period = ?self.period(), overdue, "the cycle took longer than its period");
+        self.tell_overrun(jobs.len(), took, overdue);
+    }
+
+    /// An overrun concerns the operator, not one of its jobs: it is told about the Lease that this replica holds.
+    fn tell_overrun(&self, jobs: usize, took: Duration, overdue: usize) {
+        let period = self.period();
+        let change = self.overrun.lock().unwrap_or_else(PoisonError::into_inner).cycle(took, period);
+        if took > period {
+            tracing::warn!(jobs, ?took, ?period, overdue, "the cycle took longer than its period");
         }
+        let (warning, reason, message) = match change {
+            None => return,
+            Some(Change::Began) => (
+                true,
+                "CycleOverrun",
+                format!(
+                    "{jobs} jobs took {:.1} s to evaluate, longer than the period of {:.1} s; they are evaluated later, the \
+                     oldest first, and none is left out: raise evaluation.period, or give the operator more CPU",
+                    took.as_secs_f64(),
+                    period.as_secs_f64()
+                ),
+            ),
+            Some(Change::Ended) => {
+                (false, "CycleInTime", format!("cycles end within the period of {:.1} s again", period.as_secs_f64()))
+            }
+        };
+        self.context.events.tell_operator(self.context.leadership.lease(), warning, reason, message);
     }
 
     /// Asks for all signals of these jobs at once.
@@ -226,12 +256,18 @@ impl Evaluator {
 }
 
 /// The jobs that are due by then, those due first in front; `None` = never looked at.
+///
+/// A job whose new target is still to be written is left until it is, and is then the first: where writing is what takes
+/// time, another evaluation of it would hold up the writes.
 fn due(jobs: Vec<Arc<Job>>, by: Instant) -> Vec<(Option<Instant>, Arc<Job>)> {
     let mut due: Vec<_> = jobs
         .into_iter()
         .filter_map(|job| {
-            let at = job.entry().mind.as_ref()?.due;
-            at.is_none_or(|at| at < by).then_some((at, job))
+            let entry = job.entry();
+            let at = entry.mind.as_ref()?.due;
+            let waits = entry.is_target_on_its_way(WRITTEN_WITHIN);
+            drop(entry);
+            (!waits && at.is_none_or(|at| at < by)).then_some((at, job))
         })
         .collect();
     due.sort_by_key(|(at, _)| *at);

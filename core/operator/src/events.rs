@@ -1,7 +1,6 @@
 //! Events, written after everything that matters more: queued, merged, and limited in rate.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eto_engine::job::JobKey;
@@ -31,14 +30,28 @@ pub struct Events {
 }
 
 struct Told {
-    key: JobKey,
-    uid: Arc<str>,
-    event: Event,
+    about: ObjectReference,
+    warning: bool,
+    reason: String,
+    message: String,
 }
 
 impl Events {
+    /// About a job.
     pub fn tell(&self, key: &JobKey, uid: &str, event: Event) {
-        if self.queue.try_send(Told { key: key.clone(), uid: uid.into(), event }).is_err() {
+        let Event { warning, reason, message } = event;
+        self.put(Told { about: reference(key, uid), warning, reason: name(reason), message });
+    }
+
+    /// About the operator itself, told about the object that stands for it; without one it is in the log alone.
+    pub fn tell_operator(&self, about: Option<ObjectReference>, warning: bool, reason: &str, message: String) {
+        if let Some(about) = about {
+            self.put(Told { about, warning, reason: reason.to_owned(), message });
+        }
+    }
+
+    fn put(&self, told: Told) {
+        if self.queue.try_send(told).is_err() {
             self.telemetry.events_dropped(1);
         }
     }
@@ -82,21 +95,21 @@ async fn write(
             continue;
         }
         pace.tick().await;
-        let (event, about) = (record(&told.event), reference(&told));
-        let error = match tokio::time::timeout(TIMEOUT, recorder.publish(&event, &about)).await {
+        let event = record(&told);
+        let error = match tokio::time::timeout(TIMEOUT, recorder.publish(&event, &told.about)).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {TIMEOUT:?}"),
         };
         telemetry.write_failed("events");
-        tracing::debug!(job = %told.key, error, "an event was not written");
+        tracing::debug!(about = told.about.name, error, "an event was not written");
     }
 }
 
 /// What was told lately, so that a job in trouble does not tell the same every period.
 #[derive(Default)]
 struct Repeats {
-    last: HashMap<(Arc<str>, &'static str, String), Instant>,
+    last: HashMap<(String, String, String), Instant>,
 }
 
 impl Repeats {
@@ -104,7 +117,7 @@ impl Repeats {
         if self.last.len() >= QUEUE {
             self.last.retain(|_, at| now.duration_since(*at) < REPEAT);
         }
-        let key = (Arc::clone(&told.uid), name(told.event.reason), told.event.message.clone());
+        let key = (told.about.uid.clone().unwrap_or_default(), told.reason.clone(), told.message.clone());
         match self.last.get(&key) {
             Some(at) if now.duration_since(*at) < REPEAT => true,
             _ => {
@@ -119,57 +132,37 @@ impl Repeats {
     }
 }
 
-fn reference(told: &Told) -> ObjectReference {
+fn reference(key: &JobKey, uid: &str) -> ObjectReference {
     ObjectReference {
         api_version: Some(format!("{}/{}", eto_api::GROUP, eto_api::VERSION)),
         kind: Some("ElasticJob".into()),
-        name: Some(told.key.name.clone()),
-        namespace: Some(told.key.namespace.clone()),
-        uid: Some(told.uid.to_string()),
+        name: Some(key.name.clone()),
+        namespace: Some(key.namespace.clone()),
+        uid: Some(uid.to_owned()),
         ..ObjectReference::default()
     }
 }
 
-fn record(event: &Event) -> Record {
-    let mut note = event.message.clone();
+fn record(told: &Told) -> Record {
+    let mut note = told.message.clone();
     if note.len() > NOTE {
         let end = (0..=NOTE).rev().find(|i| note.is_char_boundary(*i)).unwrap_or(0);
         note.truncate(end);
         note.push('…');
     }
-    let reason = match event.reason {
-        EventReason::Condition(reason) => format!("{reason:?}"),
-        other => name(other).to_owned(),
-    };
     Record {
-        type_: if event.warning { EventType::Warning } else { EventType::Normal },
-        action: reason.clone(),
-        reason,
+        type_: if told.warning { EventType::Warning } else { EventType::Normal },
+        action: told.reason.clone(),
+        reason: told.reason.clone(),
         note: Some(note),
         secondary: None,
     }
 }
 
-fn name(reason: EventReason) -> &'static str {
+fn name(reason: EventReason) -> String {
     match reason {
-        EventReason::RoundStarted => "RoundStarted",
-        EventReason::RoundRunning => "RoundRunning",
-        EventReason::SuccessfulRescale => "SuccessfulRescale",
-        EventReason::WorkerLost => "WorkerLost",
-        EventReason::WorkerReleased => "WorkerReleased",
-        EventReason::ContainersRestarted => "ContainersRestarted",
-        EventReason::StartTimedOut => "StartTimedOut",
-        EventReason::GrowthRefused => "GrowthRefused",
-        EventReason::Suspended => "Suspended",
-        EventReason::Resumed => "Resumed",
-        EventReason::JobSucceeded => "JobSucceeded",
-        EventReason::JobFailed => "JobFailed",
-        EventReason::RankVariablesOverridden => "RankVariablesOverridden",
-        EventReason::ScalingNotActive => "ScalingNotActive",
-        EventReason::PolicyFailed => "PolicyFailed",
-        EventReason::CircuitOpened => "CircuitOpened",
-        EventReason::PolicySwapped => "PolicySwapped",
-        EventReason::Condition(_) => "Condition",
+        EventReason::Condition(reason) => format!("{reason:?}"),
+        other => format!("{other:?}"),
     }
 }
 
@@ -179,8 +172,8 @@ mod tests {
 
     fn told(message: &str) -> Told {
         let key = JobKey { namespace: "n".into(), name: "j".into() };
-        let event = Event { warning: true, reason: EventReason::PolicyFailed, message: message.into() };
-        Told { key, uid: "u".into(), event }
+        let reason = name(EventReason::PolicyFailed);
+        Told { about: reference(&key, "u"), warning: true, reason, message: message.into() }
     }
 
     #[test]
@@ -195,8 +188,15 @@ mod tests {
 
     #[test]
     fn a_long_note_is_cut_at_a_character() {
-        let event = Event { warning: false, reason: EventReason::JobFailed, message: "ü".repeat(2000) };
-        let note = record(&event).note.unwrap_or_default();
+        let note = record(&told(&"ü".repeat(2000))).note.unwrap_or_default();
         assert!(note.len() <= NOTE + '…'.len_utf8() && note.ends_with('…'));
+    }
+
+    #[test]
+    fn reasons_are_named_as_conditions_name_them() {
+        use eto_engine::state::ConditionReason;
+        assert_eq!(name(EventReason::SuccessfulRescale), "SuccessfulRescale");
+        assert_eq!(name(EventReason::Condition(ConditionReason::PodsRefused)), "PodsRefused");
+        assert_eq!(record(&told("a")).reason, "PolicyFailed");
     }
 }

@@ -4,11 +4,12 @@
 //! later, measured on this machine's monotonic clock, which ends before another replica may take the Lease
 //! (`duration` after the last renewal that other replica saw). Clocks of different machines are never compared.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use k8s_openapi::api::coordination::v1::{Lease, LeaseSpec};
+use k8s_openapi::api::core::v1::ObjectReference;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
 use k8s_openapi::jiff::Timestamp;
 use kube::api::{Api, ObjectMeta, PostParams};
@@ -28,6 +29,7 @@ pub struct Leadership {
     leading: watch::Sender<bool>,
     /// How often the API server's store was seen to have gone back in time.
     restored: watch::Sender<u64>,
+    lease: Arc<Mutex<Option<ObjectReference>>>,
 }
 
 impl Default for Leadership {
@@ -37,6 +39,7 @@ impl Default for Leadership {
             until: Arc::default(),
             leading: watch::Sender::new(false),
             restored: watch::Sender::new(0),
+            lease: Arc::default(),
         }
     }
 }
@@ -70,6 +73,23 @@ impl Leadership {
     /// go on from a version of before it hear nothing.
     pub fn restorations(&self) -> watch::Receiver<u64> {
         self.restored.subscribe()
+    }
+
+    /// The Lease that this replica held last; `None` where there is none.
+    pub fn lease(&self) -> Option<ObjectReference> {
+        self.lease.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn holds(&self, lease: Option<&Lease>) {
+        let about = lease.map(|lease| ObjectReference {
+            api_version: Some("coordination.k8s.io/v1".into()),
+            kind: Some("Lease".into()),
+            name: lease.metadata.name.clone(),
+            namespace: lease.metadata.namespace.clone(),
+            uid: lease.metadata.uid.clone(),
+            ..ObjectReference::default()
+        });
+        *self.lease.lock().unwrap_or_else(PoisonError::into_inner) = about;
     }
 
     fn now(&self) -> u64 {
@@ -141,6 +161,7 @@ pub async fn elect(
         match attempt {
             Ok(Ok(true)) => {
                 if renewed.is_none() {
+                    leadership.holds(candidate.observed.as_ref().map(|o| &o.lease));
                     tracing::info!(identity = candidate.identity, lease = candidate.settings.name, "leading");
                 }
                 renewed = Some(asked);

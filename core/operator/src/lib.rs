@@ -8,6 +8,7 @@
 pub mod act;
 pub mod apply;
 pub mod cache;
+pub mod checkpoint;
 pub mod client;
 pub mod constraints;
 pub mod context;
@@ -15,6 +16,7 @@ pub mod evaluate;
 pub mod events;
 pub mod leader;
 pub mod look;
+pub mod overrun;
 pub mod placing;
 pub mod policies;
 pub mod queue;

@@ -1,7 +1,7 @@
 //! One evaluation of one job, and what it leaves behind.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eto_cycle::evaluate::{self, Facts};
 use eto_cycle::wants::WantsCache;
@@ -93,6 +93,9 @@ pub fn look(
     mind.memory = memory;
     let settled = evaluate::settle(&spec, &mut mind.state, &mut mind.memory, &decision, before.as_ref(), now);
     let is_news = settled.is_news();
+    if settled.moved {
+        mind.moved = Some(Instant::now());
+    }
     mind.untold.extend(settled.events);
     let is_checkpoint = entry.is_checkpoint_due(context.settings.evaluation.checkpoint_period.get());
     drop(entry);

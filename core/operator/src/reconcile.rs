@@ -7,7 +7,8 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use eto_api::ElasticJobStatus;
-use eto_cycle::status::{StatusFacts, from_status, to_status, worth_writing};
+use eto_cycle::checkpoint::PolicyCheckpoint;
+use eto_cycle::status::{StatusFacts, restore, take_up, to_status, worth_writing};
 use eto_engine::conditions;
 use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::observe::Pod;
@@ -33,7 +34,7 @@ struct Step {
 
 /// Looks at one job; called for one at a time.
 pub async fn reconcile(context: Context, key: JobKey) {
-    if !context.leadership.may_act() {
+    if !context.may_begin() {
         wait_for_right(&context, key);
         return;
     }
@@ -161,10 +162,17 @@ pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
         return;
     }
     let before = entry.mind.take().unwrap_or_default();
-    let restored = from_status(&entry.stored, now);
+    // What this replica knew last of a state that was not read anew is older than what another has written since.
+    let known = || PolicyCheckpoint::of(&before.memory, Time(0));
+    let checkpoint = entry.outside.read.clone().or_else(known);
+    let restored = restore(&entry.stored, checkpoint.clone(), now);
     let (state, memory) = match (restored, &entry.spec) {
         (Some(restored), _) => (restored.state, restored.memory),
-        (None, Ok(spec)) => (plan::recover(spec, pods, None, now), Memory::new(now)),
+        (None, Ok(spec)) => {
+            let mut memory = Memory::new(now);
+            take_up(&mut memory, checkpoint, now);
+            (plan::recover(spec, pods, None, now), memory)
+        }
         // What the pods are of can't be told: a state written now would be taken for the job's when the spec is mended.
         (None, Err(problems)) if !pods.is_empty() => {
             tracing::warn!(%problems, "a job with pods has lost its status, and its spec can't be read: it is left as it is");
@@ -172,6 +180,7 @@ pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
         }
         (None, Err(_)) => (JobState::default(), Memory::new(now)),
     };
+    entry.outside.read = None;
     entry.mind = Some(Mind {
         state,
         memory,
@@ -181,6 +190,14 @@ pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
         basis: stamp(&entry.stored).map(str::to_owned),
         ..Mind::default()
     });
+}
+
+/// Tries to make pods that may fail before it is told: an API server that restarts is no news.
+const TRIES: u32 = 5;
+
+/// Why pods can't be made, where that lasts.
+fn failing(mind: &Mind) -> Option<&str> {
+    Some(mind.not_created.1.as_str()).filter(|_| mind.not_created.0 >= TRIES)
 }
 
 /// One step of the plan. Gives how long it may take until the next look.
@@ -194,6 +211,7 @@ fn advance(
 ) -> Option<Duration> {
     let facts = PlanFacts {
         refused: mind.refused.as_ref(),
+        failing: failing(mind),
         sick_nodes: Some(sick),
         places: Some(&settled.places),
         victims: &settled.victims,

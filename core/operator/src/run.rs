@@ -9,6 +9,7 @@ use tokio::sync::{Semaphore, watch};
 
 use crate::apply::Writer;
 use crate::cache::{self, Watches};
+use crate::checkpoint::Checkpoints;
 use crate::client::{ClientError, client};
 use crate::context::Context;
 use crate::evaluate::{Evaluator, EvaluatorError};
@@ -18,7 +19,7 @@ use crate::queue::Queue;
 use crate::server::{self, Readiness};
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
-use crate::{act, events, policies, reconcile};
+use crate::{act, checkpoint, events, policies, reconcile};
 
 /// How long work in hand may take to end when the operator is told to stop.
 const FINISH: Duration = Duration::from_secs(20);
@@ -71,6 +72,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         registry: Arc::clone(&policies.registry),
         settings: Arc::clone(&settings),
         caches,
+        checkpoints: Checkpoints::default(),
         plans,
         acts,
         reserved: Reserved::default(),
@@ -140,12 +142,14 @@ async fn work(context: &Context, evaluator: Evaluator, stop: watch::Receiver<boo
     };
     let following = tokio::spawn(follow_leadership(context.clone(), stop.clone()));
     let evaluating = tokio::spawn(evaluator.run(stop.clone()));
+    let keeping = tokio::spawn(checkpoint::keep(context.clone(), stop.clone()));
     let mut stop = stop;
     let _ = stop.wait_for(|s| *s).await;
     let ending = async {
-        for task in [planning, acting, following, evaluating] {
+        for task in [planning, acting, following, evaluating, keeping] {
             let _ = task.await;
         }
+        checkpoint::finish(context).await;
     };
     if tokio::time::timeout(FINISH, ending).await.is_err() {
         tracing::warn!(?FINISH, "some work did not end in time; the next leader does it again");
@@ -157,10 +161,22 @@ async fn follow_leadership(context: Context, mut stop: watch::Receiver<bool>) {
     let mut leading = context.leadership.follow();
     loop {
         if *leading.borrow_and_update() {
+            tokio::select! {
+                () = checkpoint::read(&context) => {}
+                changed = leading.changed() => {
+                    if changed.is_err() {
+                        return;
+                    }
+                    leading.mark_changed();
+                    continue;
+                }
+                _ = stop.wait_for(|s| *s) => return,
+            }
             context.caches.jobs.all().into_iter().for_each(|job| context.plans.add(job.key.clone()));
         } else {
             context.plans.clear();
             context.acts.clear();
+            context.checkpoints.forget();
             context.caches.jobs.forget();
             context.telemetry.stands_by();
         }

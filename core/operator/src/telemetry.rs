@@ -114,6 +114,7 @@ pub struct Telemetry {
     pods_deleted: Counter,
     pods_refused: Counter,
     status_writes: Counter,
+    policy_state_writes: Counter,
     write_failures: Family<Resource, Counter>,
     events_dropped: Counter,
     queue: Family<Resource, Gauge>,
@@ -154,6 +155,7 @@ impl Default for Telemetry {
             pods_deleted: Counter::default(),
             pods_refused: Counter::default(),
             status_writes: Counter::default(),
+            policy_state_writes: Counter::default(),
             write_failures: Family::default(),
             events_dropped: Counter::default(),
             queue: Family::default(),
@@ -195,6 +197,11 @@ impl Telemetry {
         r.register("pods_deleted", "Pods deleted", self.pods_deleted.clone());
         r.register("pods_refused", "Pods the API server refused (quota, admission)", self.pods_refused.clone());
         r.register("status_writes", "Writes of a job's status", self.status_writes.clone());
+        r.register(
+            "policy_state_writes",
+            "Writes of a policy's state that is too large for status",
+            self.policy_state_writes.clone(),
+        );
         r.register("write_failures", "Writes that failed and are tried again", self.write_failures.clone());
         r.register("events_dropped", "Events not written: repeats, or too many at once", self.events_dropped.clone());
         r.register("queue_length", "Jobs waiting, by queue", self.queue.clone());
@@ -290,6 +297,10 @@ impl Telemetry {
 
     pub fn status_written(&self) {
         self.status_writes.inc();
+    }
+
+    pub fn policy_state_written(&self) {
+        self.policy_state_writes.inc();
     }
 
     pub fn write_failed(&self, resource: &'static str) {

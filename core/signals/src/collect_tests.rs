@@ -104,32 +104,3 @@ fn age_counts_back_from_now_by_the_sources_clock() {
     assert_eq!(sampled(NOW, 100.0, f64::NAN), NOW);
     assert_eq!(sampled(NOW, f64::INFINITY, 0.0), Time(0));
 }
-
-/// How long one answer of 80,000 pods takes, printed: a figure to look at, not a limit (`--release --ignored --nocapture`).
-#[test]
-#[ignore = "a measurement"]
-fn eighty_thousand_pods() {
-    let mut rows = String::new();
-    for i in 0..80_000 {
-        use std::fmt::Write as _;
-        let comma = if i == 0 { "" } else { "," };
-        let _ = write!(
-            rows,
-            r#"{comma}{{"metric":{{"namespace":"team-{}","pod":"train-{}-worker-{}-x7k2p"}},"value":[1700000000.123,"0.{i}"]}}"#,
-            i % 1000,
-            i / 8,
-            i % 8
-        );
-    }
-    let text = format!(r#"{{"status":"success","data":{{"resultType":"vector","result":[{rows}]}}}}"#).into_bytes();
-    let wanted: BTreeSet<String> = (0..1000).map(|i| format!("team-{i}")).collect();
-    let mib = text.len() >> 20;
-    let bodies = Bodies { shape: Shape::Pods, values: text.clone(), times: Some(text) };
-    for _ in 0..5 {
-        let start = tokio::time::Instant::now();
-        let mut data = SignalData::default();
-        fold(&mut data, &bodies, &wanted, "namespace", NOW).unwrap();
-        assert_eq!(data.per_pod.values().map(HashMap::len).sum::<usize>(), 80_000);
-        println!("80,000 pods, values and times, 2 x {mib} MiB: {:?}", start.elapsed());
-    }
-}

@@ -16,6 +16,7 @@ mod refusals;
 mod resilience;
 mod scaling;
 mod starting;
+mod state;
 mod swap;
 mod volumes;
 
@@ -34,6 +35,7 @@ fn main() -> ExitCode {
         scaling::a_module_grows_and_shrinks,
         scaling::recommend_shows_and_off_asks_nobody,
         swap::swapped_under_load_without_a_missed_evaluation,
+        state::a_large_state_outlives_the_operator,
         hpa::a_real_hpa_sizes_a_job,
         ends::the_masters_success_is_the_jobs,
         guide::patch_scale_get_and_delete,

@@ -9,7 +9,8 @@ mod write;
 
 use eto_engine::state::{JobState, Memory};
 
-pub use read::from_status;
+pub use read::{from_status, restore, take_up};
+pub(crate) use write::rfc3339;
 pub use write::{StatusFacts, to_status};
 
 use eto_api::ElasticJobStatus;
@@ -80,5 +81,5 @@ pub(crate) fn gist(note: &str) -> String {
     note.split(": ").take(2).map(words).collect::<Vec<_>>().join(": ")
 }
 
-/// Bytes of a policy's state that `status` carries at most; more lives in memory only.
+/// Bytes of a policy's state that `status` carries at most; more is kept in a [`PolicyCheckpoint`](crate::checkpoint::PolicyCheckpoint).
 pub const MAX_STORED_POLICY_STATE: usize = 3 * 1024;

@@ -7,13 +7,15 @@ use eto_api::{self as api, ElasticJobStatus};
 use eto_engine::contract::KeptState;
 use eto_engine::plan::Checkpoint;
 use eto_engine::state::{
-    AgentRound, Change, Circuit, Condition, JobState, Memory, ResizeCost, ResizeRecord, RoundMember, RoundState, Victim,
+    AgentRound, Change, Circuit, Condition, JobState, Memory, ResizeCost, ResizeRecord, RoundMember, RoundState,
+    Steadiness, Victim,
 };
 use eto_engine::time::Time;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
 use super::Restored;
+use crate::checkpoint::PolicyCheckpoint;
 
 /// A memory saved longer ago than this does not stand for what happened since; its events are kept, but it counts as
 /// begun now.
@@ -22,6 +24,11 @@ const FRESH: Duration = Duration::from_secs(60);
 /// Reads a status. `None` where there is none that can be gone on from: none was written yet, it can't be decoded, or
 /// it holds a phase or cause that this version does not know. The caller rebuilds the state from the live pods then.
 pub fn from_status(status: &ElasticJobStatus, now: Time) -> Option<Restored> {
+    restore(status, None, now)
+}
+
+/// As [`from_status`], with the state of the policy that is kept outside status, where there is one.
+pub fn restore(status: &ElasticJobStatus, checkpoint: Option<PolicyCheckpoint>, now: Time) -> Option<Restored> {
     if status.undecodable.is_some() || status.phase.is_empty() {
         return None;
     }
@@ -47,8 +54,27 @@ pub fn from_status(status: &ElasticJobStatus, now: Time) -> Option<Restored> {
         message: status.message.clone(),
         conditions: status.conditions.iter().filter_map(condition).collect(),
     };
-    let memory = status.memory.as_ref().and_then(|m| memory(m, now)).unwrap_or_else(|| Memory::new(now));
+    let mut memory = status.memory.as_ref().and_then(|m| memory(m, now)).unwrap_or_else(|| Memory::new(now));
+    take_up(&mut memory, checkpoint, now);
     Some(Restored { state, memory })
+}
+
+/// Takes up the state that was kept outside, unless status has a newer one. A state that is older than the decisions made
+/// since, or than a minute, or that is lost, does not stand for what happened since: the memory counts as begun now.
+pub fn take_up(memory: &mut Memory, checkpoint: Option<PolicyCheckpoint>, now: Time) {
+    let newer = |c: &PolicyCheckpoint| memory.policy_state.is_none() || c.sequence > memory.sequence;
+    match checkpoint.filter(newer) {
+        Some(c) => {
+            if c.sequence < memory.sequence || now.since(c.saved) > FRESH {
+                memory.since = now;
+            }
+            memory.sequence = memory.sequence.max(c.sequence);
+            memory.policy_state = Some(c.state);
+            memory.policy_state_of = Some(c.policy);
+        }
+        None if memory.policy_state.is_none() && memory.policy_state_of.is_some() => memory.since = now,
+        None => {}
+    }
 }
 
 fn round(r: &api::RoundStatus) -> Option<RoundState> {
@@ -147,12 +173,13 @@ fn memory(m: &api::MemoryStatus, now: Time) -> Option<Memory> {
             .iter()
             .map(|(digest, c)| {
                 let open_until = c.open_until.as_ref().and_then(time);
-                (digest.clone(), Circuit { failures: int(c.failures), open_until })
+                (digest.clone(), Circuit { failures: int(c.failures), open_until, last: None })
             })
             .collect(),
         // Not in status: the history of signals, and the last decision as such.
         history: BTreeMap::new(),
         last: None,
+        limited: Steadiness::default(),
     })
 }
 

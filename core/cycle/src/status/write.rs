@@ -239,7 +239,7 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
     let recommendations = turns(&m.recommendations);
     let policy_state = m.policy_state.as_ref().filter(|s| s.bytes.len() <= MAX_STORED_POLICY_STATE);
     // What is not whole must not pass for it: it counts as begun now, so that nothing shrinks before a window has passed.
-    let whole = recommendations.len() <= MAX_HISTORY && policy_state.is_some() == m.policy_state.is_some();
+    let whole = recommendations.len() <= MAX_HISTORY;
     api::MemoryStatus {
         saved: rfc3339(now),
         since: rfc3339(if whole { m.since } else { now }),
@@ -279,7 +279,7 @@ fn name_of<T: Serialize>(value: &T) -> String {
 }
 
 /// RFC 3339 in UTC with milliseconds.
-pub(super) fn rfc3339(t: Time) -> String {
+pub(crate) fn rfc3339(t: Time) -> String {
     let at = i64::try_from(t.0).ok().and_then(|ms| Timestamp::from_millisecond(ms).ok()).unwrap_or(Timestamp::MAX);
     format!("{at:.3}")
 }

@@ -23,10 +23,14 @@ pub(super) fn open_until(memory: &Memory, digest: &str, now: Time) -> Option<Tim
 /// Counts a failure; gives back how many there were in a row.
 pub(super) fn failed(memory: &mut Memory, digest: &str, now: Time) -> u32 {
     if memory.circuits.len() >= MAX_DIGESTS && !memory.circuits.contains_key(digest) {
-        memory.circuits.pop_first();
+        // The one that has not failed for the longest.
+        let oldest =
+            memory.circuits.iter().min_by_key(|(_, c)| (c.last, c.open_until)).map(|(digest, _)| digest.clone());
+        oldest.map(|digest| memory.circuits.remove(&digest));
     }
     let circuit: &mut Circuit = memory.circuits.entry(digest.to_owned()).or_default();
     circuit.failures = circuit.failures.saturating_add(1);
+    circuit.last = Some(now);
     if circuit.failures >= CIRCUIT_AFTER {
         let doublings = (circuit.failures - CIRCUIT_AFTER).min(16);
         circuit.open_until = Some(now.plus(CIRCUIT_FIRST.saturating_mul(1 << doublings).min(CIRCUIT_CAP)));
@@ -42,4 +46,27 @@ pub(super) fn failures(memory: &Memory, digest: &str) -> u32 {
 /// An answer closes the circuit.
 pub(super) fn answered(memory: &mut Memory, digest: &str) {
     memory.circuits.remove(digest);
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use super::*;
+
+    #[test]
+    fn the_digest_that_has_not_failed_for_the_longest_is_forgotten() {
+        let mut memory = Memory::default();
+        let at = |s: u64| Time(s * 1000);
+        // Read back after a restart: it is not known when it failed.
+        memory.circuits.insert("restored".into(), Circuit { failures: 2, ..Circuit::default() });
+        for (second, digest) in ["d", "a", "c", "d", "b"].into_iter().enumerate() {
+            failed(&mut memory, digest, at(second.try_into().unwrap()));
+        }
+        assert_eq!(memory.circuits.keys().collect::<Vec<_>>(), ["a", "b", "c", "d"]);
+        failed(&mut memory, "e", at(9));
+        assert_eq!(memory.circuits.keys().collect::<Vec<_>>(), ["b", "c", "d", "e"], "a failed first");
+        failed(&mut memory, "f", at(10));
+        assert_eq!(memory.circuits.keys().collect::<Vec<_>>(), ["b", "d", "e", "f"], "d failed after c");
+        assert_eq!(failures(&memory, "d"), 2);
+    }
 }

@@ -54,6 +54,9 @@ impl Step<'_> {
         if let Some(message) = &self.refusal {
             return no(Why::PodsRefused, format!("pods were refused: {message}"));
         }
+        if let Some(message) = self.facts.failing.filter(|_| round.complete.is_none()) {
+            return no(Why::PodsNotCreated, format!("pods can't be created, it is tried again: {message}"));
+        }
         let pods: Vec<&Pod> = self.members().into_iter().filter_map(|i| self.pod(i)).collect();
         if let Some(why) = pods.iter().find_map(|p| p.unschedulable.as_deref().filter(|_| p.node.is_none())) {
             return no(Why::PodsUnschedulable, format!("a worker finds no node: {why}"));

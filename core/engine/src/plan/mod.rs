@@ -142,6 +142,8 @@ pub enum EventReason {
 pub struct PlanFacts<'a> {
     /// The last attempt to make pods was refused.
     pub refused: Option<&'a Refused>,
+    /// What the API server says to each try to make pods of this round, a while now: it fails, and does not refuse.
+    pub failing: Option<&'a str>,
     /// Nodes that are not ready or are gone.
     pub sick_nodes: Option<&'a BTreeSet<String>>,
     /// Where the placement policy wants new workers, by index.

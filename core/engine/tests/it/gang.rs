@@ -156,3 +156,17 @@ fn refusals_in_a_row_are_counted_until_a_growth_works() {
     let ready = step(&spec, &step(&spec, &grown, &pods).state, &pods).state;
     assert_eq!(ready.last_resize.map(|r| (r.refused, r.refusals)), Some((false, 0)));
 }
+
+#[test]
+fn an_api_server_that_fails_is_told_while_pods_are_missing() {
+    let spec = job(2, 5, 5);
+    let mut state = starting(&spec, 5, NOW);
+    state.round.as_mut().unwrap().complete = None;
+    let facts = PlanFacts { failing: Some("failed calling webhook"), ..PlanFacts::default() };
+    let p = plan(&spec, &state, &waiting(5)[..2], &facts, NOW);
+    assert_eq!(why(&p, ConditionKind::Scheduled), (false, ConditionReason::PodsNotCreated));
+    assert!(condition(&p, ConditionKind::Scheduled).message.contains("failed calling webhook"));
+    assert_eq!((created(&p).len(), p.state.target), (3, 5), "it is tried again, and no size is taken back");
+    let next = step(&spec, &p.state, &waiting(5));
+    assert_eq!(why(&next, ConditionKind::Scheduled), (false, ConditionReason::WaitingForPods));
+}

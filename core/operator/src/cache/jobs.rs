@@ -12,6 +12,7 @@ use eto_engine::plan::{Action, Event, Refused};
 use eto_engine::state::{JobState, Memory};
 
 use super::version;
+use crate::checkpoint::Outside;
 
 /// All jobs by key.
 #[derive(Debug, Default)]
@@ -46,6 +47,8 @@ pub struct Entry {
     pub version: String,
     /// The status as it is stored, the newest that is known; empty where there is none.
     pub stored: ElasticJobStatus,
+    /// The part of a policy's state that is stored elsewhere.
+    pub outside: Outside,
     /// What this replica thinks, while it leads; `None` until it has taken the job over from `stored`.
     pub mind: Option<Mind>,
     /// When this replica last wrote the status.
@@ -59,6 +62,8 @@ pub struct Mind {
     pub state: JobState,
     pub memory: Memory,
     pub refused: Option<Refused>,
+    /// Tries to make pods in a row that failed, though nobody refused them, and what was said to the last one.
+    pub not_created: (u32, String),
     /// What the last plan wants done, once its state is written.
     pub todo: Vec<Action>,
     /// What is to be told once the state is written.
@@ -71,6 +76,8 @@ pub struct Mind {
     pub unwritten: Option<Instant>,
     /// When the next evaluation is due at the latest; `None` = now.
     pub due: Option<Instant>,
+    /// When an evaluation last moved the target.
+    pub moved: Option<Instant>,
     /// When memory was last saved, or read.
     pub saved: Option<Instant>,
     /// The stamp (see [`stamp`]) of the stored status that this goes on from, and of our last try to write one, whatever
@@ -137,6 +144,7 @@ impl Jobs {
             spec,
             version: at,
             stored: status.unwrap_or_default(),
+            outside: Outside::default(),
             mind: None,
             wrote: None,
         };
@@ -173,7 +181,9 @@ impl Jobs {
     /// This replica leads no more: what it thought is worth nothing now, others write.
     pub fn forget(&self) {
         for job in self.all() {
-            job.entry().mind = None;
+            let mut entry = job.entry();
+            entry.mind = None;
+            entry.outside = Outside::default();
         }
     }
 }
@@ -223,6 +233,13 @@ impl Entry {
         let stored = self.stored.memory.as_ref().and_then(|m| m.policy_state.as_ref());
         let storable = mind.memory.policy_state.as_ref().filter(|s| s.bytes.len() <= MAX_STORED_POLICY_STATE);
         storable.is_some_and(|s| stored.is_none_or(|k| k.version != i64::from(s.version) || k.data.0 != s.bytes))
+    }
+
+    /// Whether a target was decided, no longer ago than that, that is not stored yet.
+    pub fn is_target_on_its_way(&self, within: Duration) -> bool {
+        let Some(mind) = &self.mind else { return false };
+        i64::from(mind.state.target) != self.stored.target_replicas
+            && mind.moved.is_some_and(|at| at.elapsed() < within)
     }
 
     pub fn is_leaving(&self) -> bool {

@@ -12,8 +12,8 @@ pub mod pods;
 pub mod volumes;
 mod watch;
 
-pub(crate) use watch::seen;
 pub use watch::{Watches, start};
+pub(crate) use watch::{scoped, seen};
 
 /// `metadata.resourceVersion` as a number; versions of one kind are ordered (Kubernetes 1.35 says so, and all before
 /// held to it). 0 where it is missing.

@@ -107,7 +107,8 @@ pub fn start(
     synced
 }
 
-fn scoped<K>(client: &Client, namespace: &str) -> Api<K>
+/// All of a kind, or those of one namespace.
+pub(crate) fn scoped<K>(client: &Client, namespace: &str) -> Api<K>
 where
     K: Resource<Scope = kube::core::NamespaceResourceScope>,
     K::DynamicType: Default,

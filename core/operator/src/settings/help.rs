@@ -10,6 +10,10 @@ const TEXT: &[(&str, &str)] = &[
     ("evaluation.period", "How often each job is sized; 1s at least"),
     ("evaluation.threads", "Threads that run policies; 0 = one per core"),
     ("evaluation.checkpoint-period", "How often a policy's changed state is saved when nothing else is written"),
+    (
+        "evaluation.large-state-period",
+        "How often a changed state that is too large for status (3 KiB) is saved, for each job; 1s at least",
+    ),
     ("reconcile.status-writers", "Jobs whose status is written at the same time"),
     ("reconcile.pod-writers", "Pods created or deleted at the same time"),
     ("reconcile.status-delay", "How long counters in status may lag behind, so that several changes cost one write"),

@@ -56,11 +56,17 @@ pub struct Evaluation {
     pub period: Span,
     pub threads: u32,
     pub checkpoint_period: Span,
+    pub large_state_period: Span,
 }
 
 impl Default for Evaluation {
     fn default() -> Self {
-        Evaluation { period: Span::seconds(15), threads: 0, checkpoint_period: Span::seconds(300) }
+        Evaluation {
+            period: Span::seconds(15),
+            threads: 0,
+            checkpoint_period: Span::seconds(300),
+            large_state_period: Span::seconds(60),
+        }
     }
 }
 
@@ -308,6 +314,9 @@ impl Settings {
         let bad = |m: &str| Err(SettingsError::Inconsistent(m.to_owned()));
         if self.evaluation.period.get().as_millis() < 1000 {
             return bad("evaluation.period is below 1s, the shortest there is");
+        }
+        if self.evaluation.large_state_period.get().as_millis() < 1000 {
+            return bad("evaluation.large-state-period is below 1s, the shortest there is");
         }
         let l = &self.leader;
         if l.retry_period >= l.renew_deadline || l.renew_deadline >= l.duration {

@@ -54,6 +54,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   resources: [services]
   verbs: [create, patch]
 - apiGroups: [""]
+  resources: [configmaps] # policies' states above 3 KiB, label elastic.ai/policy-state
+  verbs: [list, create, patch]
+- apiGroups: [""]
   resources: [persistentvolumeclaims] # placement: which volumes a job has
   verbs: [list, watch]
 - apiGroups: [events.k8s.io]
