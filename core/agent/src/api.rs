@@ -38,9 +38,12 @@ struct Told {
     generation: Option<u64>,
 }
 
-/// Reads a request. `Err` is the answer to one that can't be read.
-pub(crate) fn read(method: &str, path: &str, body: &[u8]) -> Result<Wish, Answer> {
+/// Reads a request; one that is not `local` gets probes and metrics only. `Err` is the answer to one that can't be read.
+pub(crate) fn read(local: bool, method: &str, path: &str, body: &[u8]) -> Result<Wish, Answer> {
     match (method, path) {
+        (_, path) if !local && path.starts_with("/v1/") => {
+            Err(Answer::text(StatusCode::FORBIDDEN, "the API is for the pod's own processes, on localhost\n"))
+        }
         ("GET" | "HEAD", "/healthz") => Ok(Wish::Alive),
         ("GET" | "HEAD", "/readyz") => Ok(Wish::Ready),
         ("GET", "/metrics") => Ok(Wish::Metrics),
@@ -105,17 +108,20 @@ mod tests {
 
     #[test]
     fn requests_are_read_or_answered_with_what_is_wrong() {
-        let progress = read("POST", "/v1/progress", br#"{"step": 7, "loss": 0.5, "later": 1}"#);
+        let progress = read(true, "POST", "/v1/progress", br#"{"step": 7, "loss": 0.5, "later": 1}"#);
         let want = Progress { step: 7, loss: Some(0.5), ..Progress::default() };
         assert_eq!(progress, Ok(Wish::Tell(Event::ProgressTold(want))));
-        let checkpoint = read("POST", "/v1/checkpointed", br#"{"step": 7, "generation": 3}"#);
+        let checkpoint = read(true, "POST", "/v1/checkpointed", br#"{"step": 7, "generation": 3}"#);
         assert_eq!(checkpoint, Ok(Wish::Tell(Event::CheckpointTold { generation: Some(3), step: 7 })));
-        let status = |method, path, body| read(method, path, body).map_err(|a| a.status);
+        let status = |method, path, body| read(true, method, path, body).map_err(|a| a.status);
         for body in [&b"{}"[..], b"", b"{\"step\": -1}", b"{\"step\": 1.5}", b"\xff"] {
             assert_eq!(status("POST", "/v1/checkpointed", body), Err(StatusCode::BAD_REQUEST));
         }
         assert_eq!(status("GET", "/v1/progress", b""), Err(StatusCode::METHOD_NOT_ALLOWED));
         assert_eq!(status("GET", "/v2/round", b""), Err(StatusCode::NOT_FOUND));
+        let foreign = read(false, "POST", "/v1/checkpointed", br#"{"step": 7}"#).map_err(|a| a.status);
+        assert_eq!(foreign, Err(StatusCode::FORBIDDEN));
+        assert_eq!(read(false, "GET", "/metrics", b""), Ok(Wish::Metrics));
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
     let (calls_in, mut calls) = mpsc::channel(16);
     let local = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed("listen on localhost"))?;
     let api_url = format!("http://{}", local.local_addr().map_err(failed("listen on localhost"))?);
-    tokio::spawn(serve(local, calls_in.clone()));
+    tokio::spawn(serve(local, true, calls_in.clone()));
     serve_metrics(&settings, calls_in).await;
 
     let clock = Clock::start();
@@ -114,7 +114,7 @@ async fn serve_metrics(settings: &Settings, calls: mpsc::Sender<Call>) {
     let address = SocketAddr::new(settings.metrics_address(), settings.metrics_port);
     match TcpListener::bind(address).await {
         Ok(listener) => {
-            tokio::spawn(serve(listener, calls));
+            tokio::spawn(serve(listener, false, calls));
         }
         // In the host's network another pod may have the port. Training matters more.
         Err(error) => say(&format!("no metrics: {address}: {error}; ETO_METRICS_PORT sets another port")),
@@ -284,7 +284,7 @@ impl Shell {
     }
 
     fn answer(&mut self, call: Call) {
-        let answer = match api::read(call.method.as_str(), &call.path, &call.body) {
+        let answer = match api::read(call.local, call.method.as_str(), &call.path, &call.body) {
             Ok(wish) => self.grant(wish),
             Err(answer) => answer,
         };

@@ -1,7 +1,8 @@
 //! The agent's two small HTTP servers: one on localhost for the script, one on the pod's address for probes and metrics.
-//! Both only carry calls to the agent's loop, so that an answer of `/healthz` says that the loop is alive.
+//! What scripts tell is taken on localhost alone: the pod's address is everybody's. Both only carry calls to the agent's loop, so that an answer of `/healthz` says that the loop is alive.
 
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,18 +14,22 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
 
 /// Most of a body that is read.
 const MOST_OF_BODY: usize = 64 * 1024;
 /// The most that a request may take to come, head or body.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections of a listener at once; more wait.
+const MOST_CONNECTIONS: usize = 256;
 /// Pause after a connection could not be taken (too many open files, say).
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// A request that waits for its answer.
 pub(crate) struct Call {
+    /// It came from within the pod.
+    pub(crate) local: bool,
     pub(crate) method: Method,
     pub(crate) path: String,
     pub(crate) body: Bytes,
@@ -49,16 +54,19 @@ impl Answer {
     }
 }
 
-/// Takes connections until the calls' receiver is gone.
-pub(crate) async fn serve(listener: TcpListener, calls: mpsc::Sender<Call>) {
+/// Takes connections until the calls' receiver is gone. `local` = the listener is on localhost.
+pub(crate) async fn serve(listener: TcpListener, local: bool, calls: mpsc::Sender<Call>) {
+    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
     while !calls.is_closed() {
+        let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
         let calls = calls.clone();
         tokio::spawn(async move {
-            let service = service_fn(|request| respond(request, calls.clone()));
+            let _place = place;
+            let service = service_fn(|request| respond(request, local, calls.clone()));
             let mut server = http1::Builder::new();
             // A client that goes away in the middle is its own trouble.
             let _ = server
@@ -70,15 +78,19 @@ pub(crate) async fn serve(listener: TcpListener, calls: mpsc::Sender<Call>) {
     }
 }
 
-async fn respond(request: Request<Incoming>, calls: mpsc::Sender<Call>) -> Result<Response<Full<Bytes>>, Infallible> {
-    let answer = ask(request, &calls).await;
+async fn respond(
+    request: Request<Incoming>,
+    local: bool,
+    calls: mpsc::Sender<Call>,
+) -> Result<Response<Full<Bytes>>, Infallible> {
+    let answer = ask(request, local, &calls).await;
     let mut response = Response::new(Full::new(Bytes::from(answer.body)));
     *response.status_mut() = answer.status;
     response.headers_mut().insert(CONTENT_TYPE, hyper::header::HeaderValue::from_static(answer.kind));
     Ok(response)
 }
 
-async fn ask(request: Request<Incoming>, calls: &mpsc::Sender<Call>) -> Answer {
+async fn ask(request: Request<Incoming>, local: bool, calls: &mpsc::Sender<Call>) -> Answer {
     let (head, body) = request.into_parts();
     let body = match timeout(PATIENCE, Limited::new(body, MOST_OF_BODY).collect()).await {
         Ok(Ok(body)) => body.to_bytes(),
@@ -86,7 +98,7 @@ async fn ask(request: Request<Incoming>, calls: &mpsc::Sender<Call>) -> Answer {
         Err(_) => return Answer::text(StatusCode::REQUEST_TIMEOUT, "the body did not come in time\n"),
     };
     let (answer, answered) = oneshot::channel();
-    let call = Call { method: head.method, path: head.uri.path().to_owned(), body, answer };
+    let call = Call { local, method: head.method, path: head.uri.path().to_owned(), body, answer };
     let ending = || Answer::text(StatusCode::SERVICE_UNAVAILABLE, "the agent is about to end\n");
     if calls.send(call).await.is_err() {
         return ending();

@@ -62,6 +62,7 @@ async fn a_script_tells_and_is_told() {
     let told = r#"{"step": 10, "generation": 2}"#;
     assert_eq!(ask(address, "POST", "/v1/checkpointed", told).await.0, 200);
     gateway.until("checkpoint", |r| r.checkpoint.is_some_and(|c| c.step == 10)).await;
+    assert_eq!(ask(probes, "POST", "/v1/checkpointed", r#"{"step": 99}"#).await.0, 403, "that is no place for scripts");
     let (status, why) = ask(address, "POST", "/v1/checkpointed", r#"{"step": 11, "generation": 1}"#).await;
     assert!(status == 409 && why.contains("does not run here"), "{status} {why}");
     assert_eq!(ask(address, "POST", "/v1/progress", "{}").await.0, 400);

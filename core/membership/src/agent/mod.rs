@@ -40,6 +40,8 @@ struct Group {
     by_itself: bool,
     /// When it is killed (again); `None` = nobody asked it to stop.
     kill_at_ms: Option<u64>,
+    /// It has told a checkpoint since it was asked to stop.
+    told: bool,
     exits: Exits,
 }
 
@@ -225,7 +227,7 @@ impl Agent {
         let Some(group) = self.group.take_if(|g| g.generation == of) else { return };
         let code = group.exits.code();
         self.last_code = Some(code);
-        if group.ordered && group.exits.is_drained() {
+        if group.ordered && group.exits.is_drained() && !group.told {
             self.drained(of, now_ms);
         }
         if !group.ordered || self.leaving {
@@ -285,8 +287,14 @@ impl Agent {
             out.push(Command::Start(Box::new(Launch { assignment: seen.clone(), rank })));
             self.started = generation;
             self.ended = None;
-            self.group =
-                Some(Group { generation, ordered: false, by_itself: false, kill_at_ms: None, exits: Exits::default() });
+            self.group = Some(Group {
+                generation,
+                ordered: false,
+                by_itself: false,
+                kill_at_ms: None,
+                told: false,
+                exits: Exits::default(),
+            });
         }
         out.push(Command::Report);
     }
@@ -307,6 +315,9 @@ impl Agent {
             out.push(Command::Refuse(Refusal::OtherRound));
             return;
         };
+        if let Some(group) = &mut self.group {
+            group.told |= group.kill_at_ms.is_some();
+        }
         if self.checkpoint.is_some_and(|c| (c.generation, c.step) == (generation, step)) {
             return; // told twice: by the drain file and the API, say
         }

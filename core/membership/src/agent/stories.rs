@@ -176,6 +176,13 @@ fn a_checkpoint_is_told_or_an_exit_code_143_of_the_script_after_it_was_asked() {
     assert_eq!(a.report().checkpoint, Some(Checkpoint { generation: 4, step: 12, at_ms: 30 }));
 
     let mut a = running(4);
+    a.step(Event::ProgressTold(Progress { step: 12, ..Progress::default() }), 8);
+    told(&mut a, 5, Order::Stop, &[ME], 20);
+    a.step(Event::CheckpointTold { generation: None, step: 11 }, 25);
+    ended(&mut a, 4, Exit::Code(143), 30);
+    assert_eq!(a.report().checkpoint.map(|c| c.step), Some(11), "the script knows better than the last progress");
+
+    let mut a = running(4);
     ended(&mut a, 4, Exit::Code(143), 30);
     assert_eq!(a.report().checkpoint, None, "nobody asked it to stop");
 }
