@@ -63,13 +63,21 @@ class Job:
         """
         env = os.environ if env is None else env
         self.generation = int(env.get("ETO_ROUND") or 0)
+        # "<uid>-<generation>". Another job of this name, made after this one was deleted, has another UID.
+        self.job_uid = env.get("ETO_ROUND_ID", "").rpartition("-")[0]
         self.rank = _first(env, ("ETO_PROCESS_RANK", "RANK", "ETO_RANK"), 0)
         self.world = _first(env, ("ETO_PROCESS_COUNT", "WORLD_SIZE", "ETO_WORLD_SIZE"), 1)
+        # Of jobs with elasticity.globalBatchSize, else None: samples of a step over all processes, what one process takes
+        # at once, and how often it does so before the optimiser's step.
+        self.global_batch = _first(env, ("ETO_GLOBAL_BATCH_SIZE",), None)
+        self.micro_batch = _first(env, ("ETO_MICRO_BATCH_SIZE",), None)
+        self.accumulation_steps = _first(env, ("ETO_GRADIENT_ACCUMULATION_STEPS",), None)
         self._agent = env.get("ETO_AGENT")
         self._drain_file = env.get("ETO_DRAIN_FILE")
         self._poll_seconds, self._progress_seconds = poll_seconds, progress_seconds
         self._next_poll = self._next_progress = 0.0
         self._stop = False
+        self._claimed = set()
         if threading.current_thread() is threading.main_thread():
             self._previous = signal.signal(signal.SIGTERM, self._on_sigterm)
 
@@ -158,9 +166,10 @@ class Job:
         open binary file. With `step` the agent is told.
 
         Raises StaleRound, and leaves `path` alone, if a process of a newer round has read or written it: an older
-        round that lives on behind a broken network can't undo the newer one's progress."""
+        round that lives on behind a broken network can't undo the newer one's progress. So it is for a job that was
+        deleted and has a successor."""
         path = os.fspath(path)
-        self._check_fence(path)
+        self._check_fence(path, path in self._claimed)
         aside = "%s.%d.%d.tmp" % (path, self.generation, os.getpid())
         try:
             with open(aside, "wb") as file:
@@ -168,7 +177,7 @@ class Job:
                 file.flush()
                 os.fsync(file.fileno())
             with _locked(path + ".lock"):
-                self._check_fence(path)
+                self._check_fence(path, path in self._claimed)
                 self._raise_fence(path)
                 os.replace(aside, path)
         except BaseException:
@@ -187,7 +196,7 @@ class Job:
         if not os.path.isdir(folder or "."):
             return None
         with _locked(path + ".lock"):
-            self._check_fence(path)
+            self._check_fence(path, path in self._claimed)
             self._raise_fence(path)
         for other in os.listdir(folder or "."):
             # Of a process that was killed while it wrote.
@@ -202,14 +211,20 @@ class Job:
         with file:
             return read(file)
 
-    def _check_fence(self, path):
-        newest = _read_fence(path)
-        if newest > self.generation:
-            raise StaleRound("round %d wrote or read %s; this is round %d" % (newest, path, self.generation))
+    def _check_fence(self, path, claimed):
+        generation, job_uid = _read_fence(path)
+        if job_uid != self.job_uid:
+            # A job before this one left it, or one after it has taken it over.
+            if claimed:
+                raise StaleRound("another job has read or written %s since this one did" % path)
+        elif generation > self.generation:
+            raise StaleRound("round %d wrote or read %s; this is round %d" % (generation, path, self.generation))
 
     def _raise_fence(self, path):
-        if _read_fence(path) < self.generation:
-            _write_whole(path + ".round", str(self.generation))
+        mine = (self.generation, self.job_uid)
+        if _read_fence(path) != mine:
+            _write_whole(path + ".round", "%d %s" % mine)
+        self._claimed.add(path)
 
 
 class ElasticSampler:
@@ -274,11 +289,13 @@ def _first(env, names, default):
 
 
 def _read_fence(path):
+    """Generation and job of the newest round that has read or written a checkpoint."""
     try:
         with open(path + ".round") as file:
-            return int(file.read().strip() or 0)
-    except (FileNotFoundError, ValueError):
-        return 0
+            generation, _, job_uid = file.read().strip().partition(" ")
+            return int(generation or 0), job_uid
+    except (FileNotFoundError, ValueError):  # none, or of something else
+        return 0, ""
 
 
 def _write_whole(path, text):

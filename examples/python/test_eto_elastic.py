@@ -79,6 +79,9 @@ class Telling(TestCase):
     def test_place(self):
         one = Job({"RANK": "2", "WORLD_SIZE": "4", "ETO_RANK": "1", "ETO_WORLD_SIZE": "2", "ETO_ROUND": "5"})
         self.assertEqual((one.rank, one.world, one.generation), (2, 4, 5))
+        self.assertEqual(one.global_batch, None)
+        batch = Job({"ETO_GLOBAL_BATCH_SIZE": "96", "ETO_MICRO_BATCH_SIZE": "8", "ETO_GRADIENT_ACCUMULATION_STEPS": "3"})
+        self.assertEqual((batch.global_batch, batch.micro_batch, batch.accumulation_steps), (96, 8, 3))
         alone = Job({})
         self.assertEqual((alone.rank, alone.world, alone.round()), (0, 1, None))
         self.assertFalse(alone.checkpointed(1))
@@ -186,6 +189,19 @@ class Checkpoints(TestCase):
         with self.assertRaises(StaleRound):
             old.save_checkpoint(self.path, slowly)
         self.assertEqual(self.text(), b"old")
+
+    def test_a_job_made_anew_takes_over_what_the_one_before_it_left(self):
+        before = job(7, ETO_ROUND_ID="uid-a-7")
+        before.save_checkpoint(self.path, lambda f: f.write(b"seven"))
+        after = job(1, ETO_ROUND_ID="uid-b-1")
+        self.assertEqual(after.load_checkpoint(self.path, lambda f: f.read()), b"seven")
+        with self.assertRaises(StaleRound):
+            before.save_checkpoint(self.path, lambda f: f.write(b"late"))
+        after.save_checkpoint(self.path, lambda f: f.write(b"one"))
+        self.assertEqual(self.text(), b"one")
+        job(2, ETO_ROUND_ID="uid-b-2").save_checkpoint(self.path, lambda f: f.write(b"two"))
+        with self.assertRaises(StaleRound):
+            after.save_checkpoint(self.path, lambda f: f.write(b"late"))
 
     def test_a_write_that_fails_leaves_the_last_one_and_nothing_beside_it(self):
         j = job()

@@ -35,9 +35,9 @@ pub fn is_default(name: &str) -> bool {
 /// start processes of its own (`torchrun`); empty if there is no such member. [`process_env`] has that of one process
 /// among several.
 ///
-/// `ETO_*` is given to every framework: `ETO_JOB` (namespace/name), `ETO_ROUND` (generation), `ETO_RANK` and
-/// `ETO_WORLD_SIZE` (members, not processes), `ETO_COORDINATOR` (host:port), `ETO_HOSTS` (addresses in rank order,
-/// comma-separated).
+/// `ETO_*` is given to every framework: `ETO_JOB` (namespace/name), `ETO_ROUND` (generation), `ETO_ROUND_ID` (the job's
+/// UID and the generation: never that of another job of this name), `ETO_RANK` and `ETO_WORLD_SIZE` (members, not
+/// processes), `ETO_COORDINATOR` (host:port), `ETO_HOSTS` (addresses in rank order, comma-separated).
 ///
 /// PyTorch: with one process per member `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` and `MASTER_*` are all
 /// that `python train.py` needs. With more, `RANK` is the node's rank and `WORLD_SIZE` counts processes (Kubeflow's
@@ -137,6 +137,7 @@ impl<'a> Place<'a> {
         vec![
             ("ETO_JOB", round.job.clone()),
             ("ETO_ROUND", round.generation.to_string()),
+            ("ETO_ROUND_ID", round.id.clone()),
             ("ETO_RANK", rank.to_string()),
             ("ETO_WORLD_SIZE", round.members.len().to_string()),
             ("ETO_COORDINATOR", self.endpoint.clone()),

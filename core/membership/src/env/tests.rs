@@ -48,6 +48,7 @@ fn torch_with_one_process() {
         ("ETO_HOSTS", "demo-worker-0.demo,demo-worker-1.demo"),
         ("ETO_JOB", "team-a/demo"),
         ("ETO_ROUND", "3"),
+        ("ETO_ROUND_ID", "uid-1-3"),
     ];
     has(&e, &want);
 }
