@@ -34,7 +34,7 @@ bench: policies ## microbenchmarks and the scale run
 	$(CARGO) bench --locked -p eto-benches
 
 measure: policies ## long measurements on a real control plane (see benches/README.md)
-	@tools/setup.sh prometheus protoc cluster
+	@tools/setup.sh prometheus protoc etcd cluster
 	@benches/measure.sh
 
 agent: ## build the in-pod agent as a static binary into target/agent

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use etcd_client::{
     Certificate, Client, ConnectOptions, Error, GetOptions, GetResponse, Identity, PutResponse, TlsOptions, Txn,
@@ -12,39 +12,53 @@ use etcd_client::{
 
 use crate::{StoreError, StoreSettings};
 
-/// For one call to one member. A member that takes longer is as good as gone.
+/// For one call to one member of several. One that takes longer is as good as gone.
 const ATTEMPT: Duration = Duration::from_secs(2);
+/// For one call to the only member: there is nobody else to ask.
+const ONLY_ATTEMPT: Duration = Duration::from_secs(5);
+/// A connection that could not be made is not tried again sooner: many calls ask for it at once.
+const RETRY: Duration = Duration::from_millis(100);
+/// The longest answer, in bytes. Assignments of large jobs are long, and a page of a list may have many.
+const MOST: usize = 256 * 1024 * 1024;
 
 /// Connections to the members of one etcd. The one that answered last is used until it fails: a member that is dead or
 /// has no quorum costs one attempt and not a share of all calls.
 #[derive(Debug)]
 pub(crate) struct Etcd {
     settings: StoreSettings,
-    members: Vec<Mutex<Option<Shown>>>,
+    members: Vec<Member>,
     current: AtomicUsize,
 }
 
-/// A client, without its secrets when it is printed.
-#[derive(Clone)]
-struct Shown(Client);
+/// A member, and the connection to it that all calls share.
+#[derive(Default)]
+struct Member {
+    client: Mutex<Option<(Client, u64)>>,
+    /// Held by the call that makes the connection; with why and when it could not be made.
+    making: tokio::sync::Mutex<Option<(StoreError, Instant)>>,
+    /// Connections made so far.
+    made: AtomicU64,
+}
 
-impl std::fmt::Debug for Shown {
+impl std::fmt::Debug for Member {
+    /// Without secrets.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.write_str("Client")
+        f.debug_struct("Member").field("made", &self.made).finish_non_exhaustive()
     }
 }
 
-/// A client, and which endpoint it is of.
+/// A client, and which endpoint and connection it is of.
 #[derive(Clone)]
 pub(crate) struct Connection {
     pub(crate) client: Client,
     at: usize,
+    number: u64,
 }
 
 impl Etcd {
     pub(crate) fn new(settings: &StoreSettings) -> Result<Self, StoreError> {
         settings.check()?;
-        let members = settings.endpoints.iter().map(|_| Mutex::default()).collect();
+        let members = settings.endpoints.iter().map(|_| Member::default()).collect();
         Ok(Etcd { settings: settings.clone(), members, current: AtomicUsize::new(0) })
     }
 
@@ -57,9 +71,10 @@ impl Etcd {
     }
 
     pub(crate) async fn get(&self, key: &[u8], options: &GetOptions) -> Result<GetResponse, StoreError> {
-        self.call(|mut c| {
+        self.call(|c| {
             let (key, options) = (key.to_vec(), options.clone());
-            async move { c.get(key, Some(options)).await }
+            let mut kv = c.kv_client().max_decoding_message_size(MOST);
+            async move { kv.get(key, Some(options)).await }
         })
         .await
     }
@@ -93,10 +108,11 @@ impl Etcd {
         loop {
             tries -= 1;
             let asked = match self.connect().await {
-                Ok(Connection { client, at }) => match tokio::time::timeout(ATTEMPT, ask(client)).await {
+                Ok(connection) => match tokio::time::timeout(self.attempt(), ask(connection.client.clone())).await {
                     Ok(Ok(value)) => Ok(value),
-                    Ok(Err(error)) => Err(self.explain(at, &error)),
-                    Err(_) => Err(self.unreached(at, "no answer in 2 s")),
+                    Ok(Err(error)) => Err(self.explain(&connection, &error)),
+                    // The connection stays: others wait on it too, and if it is dead its own pings find out.
+                    Err(_) => Err(self.unreached(connection.at, "no answer in time")),
                 },
                 Err(error) => Err(error),
             };
@@ -110,64 +126,98 @@ impl Etcd {
     /// A client of the member that is in use.
     pub(crate) async fn connect(&self) -> Result<Connection, StoreError> {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();
-        if let Some(Shown(client)) = lock(&self.members[at]).clone() {
-            return Ok(Connection { client, at });
+        let member = &self.members[at];
+        let ready = || lock(&member.client).clone().map(|(client, number)| Connection { client, at, number });
+        if let Some(connection) = ready() {
+            return Ok(connection);
         }
+        let mut making = member.making.lock().await;
+        if let Some(connection) = ready() {
+            return Ok(connection);
+        }
+        if let Some((error, when)) = &*making
+            && when.elapsed() < RETRY
+        {
+            return Err(error.clone());
+        }
+        *making = None;
+        let made = self.make(at).await;
+        match &made {
+            Ok(Connection { client, number, .. }) => *lock(&member.client) = Some((client.clone(), *number)),
+            Err(error) => *making = Some((error.clone(), Instant::now())),
+        }
+        made
+    }
+
+    async fn make(&self, at: usize) -> Result<Connection, StoreError> {
         // Files are read for each connection that is made, so that renewed certificates and passwords are taken.
         let options = self.options().await?;
-        match tokio::time::timeout(ATTEMPT, Client::connect([&self.settings.endpoints[at]], Some(options))).await {
-            Ok(Ok(client)) => {
-                *lock(&self.members[at]) = Some(Shown(client.clone()));
-                Ok(Connection { client, at })
-            }
-            Ok(Err(error)) => Err(self.explain(at, &error)),
-            Err(_) => Err(self.unreached(at, "no connection in 2 s")),
+        let number = self.members[at].made.fetch_add(1, Ordering::Relaxed);
+        match tokio::time::timeout(self.attempt(), Client::connect([&self.settings.endpoints[at]], Some(options))).await
+        {
+            Ok(Ok(client)) => Ok(Connection { client, at, number }),
+            Ok(Err(error)) => Err(self.meaning(at, &error).0),
+            Err(_) => Err(self.unreached(at, "no connection in time")),
         }
     }
 
+    fn attempt(&self) -> Duration {
+        if self.members.len() == 1 { ONLY_ATTEMPT } else { ATTEMPT }
+    }
+
     /// What an error of a call means. One that another member may not have makes the next call go there.
-    pub(crate) fn of(&self, connection: &Connection, error: &Error) -> StoreError {
-        self.explain(connection.at, error)
+    pub(crate) fn explain(&self, connection: &Connection, error: &Error) -> StoreError {
+        let (meaning, broken) = self.meaning(connection.at, error);
+        if broken {
+            self.drop_connection(connection);
+        }
+        meaning
     }
 
     /// A stream of this connection broke without an error.
     pub(crate) fn broken(&self, connection: &Connection, why: &str) -> StoreError {
+        self.drop_connection(connection);
         self.unreached(connection.at, why)
     }
 
-    fn explain(&self, at: usize, error: &Error) -> StoreError {
+    /// The connection is made anew when it is this member's turn again, unless somebody has done so already.
+    fn drop_connection(&self, connection: &Connection) {
+        let mut client = lock(&self.members[connection.at].client);
+        if client.as_ref().is_some_and(|(_, number)| *number == connection.number) {
+            *client = None;
+        }
+    }
+
+    /// What an error means, and whether the connection is broken.
+    fn meaning(&self, at: usize, error: &Error) -> (StoreError, bool) {
         let why = error.to_string();
         let Error::GRpcStatus(status) = error else {
             return match error {
-                Error::LeaseKeepAliveError(said) if said.contains("lease not found") => StoreError::LeaseLost,
+                Error::LeaseKeepAliveError(said) if said.contains("lease not found") => (StoreError::LeaseLost, false),
                 Error::InvalidArgs(_) | Error::InvalidUri(_) | Error::InvalidMetadataValue(_) => {
-                    StoreError::Settings(why)
+                    (StoreError::Settings(why), false)
                 }
-                _ => self.unreached(at, &why),
+                _ => (self.unreached(at, &why), true),
             };
         };
         let said = status.message();
         if said.contains("requested lease not found") {
-            return StoreError::LeaseLost;
+            return (StoreError::LeaseLost, false);
         }
-        if said.contains("required revision has been compacted") {
-            return StoreError::Compacted;
-        }
-        if said.contains("required revision is a future revision") {
-            // It has less than we have seen: it lost its data, or lags behind.
-            return StoreError::Compacted;
+        // A revision that is still to come is one of an etcd that lost its data, or of a member that lags behind.
+        if said.contains("required revision has been compacted") || said.contains("is a future revision") {
+            return (StoreError::Compacted, false);
         }
         match status.code() as i32 {
             3 | 5 | 7 | 8 | 9 | 12 | 16 => {
-                StoreError::Refused { endpoint: self.settings.endpoints[at].clone(), why: said.to_owned() }
+                (StoreError::Refused { endpoint: self.settings.endpoints[at].clone(), why: said.to_owned() }, false)
             }
-            _ => self.unreached(at, if said.is_empty() { &why } else { said }),
+            // What etcd itself says of its cluster came over a connection that is good.
+            _ => (self.unreached(at, if said.is_empty() { &why } else { said }), !said.starts_with("etcdserver:")),
         }
     }
 
     fn unreached(&self, at: usize, why: &str) -> StoreError {
-        // The connection is made anew when it is this member's turn again.
-        *lock(&self.members[at]) = None;
         let next = (at + 1) % self.members.len();
         let _ = self.current.compare_exchange(at, next, Ordering::Relaxed, Ordering::Relaxed);
         StoreError::Unreached { endpoint: self.settings.endpoints[at].clone(), why: why.to_owned() }
@@ -176,7 +226,7 @@ impl Etcd {
     async fn options(&self) -> Result<ConnectOptions, StoreError> {
         let s = &self.settings;
         let mut options = ConnectOptions::new()
-            .with_connect_timeout(ATTEMPT)
+            .with_connect_timeout(self.attempt())
             .with_keep_alive(Duration::from_secs(5), Duration::from_secs(3))
             .with_keep_alive_while_idle(false)
             .with_tcp_keepalive(Duration::from_secs(10))

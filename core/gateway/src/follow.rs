@@ -79,7 +79,7 @@ async fn watch(store: &Store, shared: &Shared, revision: i64) -> StoreError {
     let mut client = connection.client.clone();
     let mut stream = match tokio::time::timeout(QUIET, client.watch(jobs, Some(options))).await {
         Ok(Ok(stream)) => stream,
-        Ok(Err(error)) => return etcd.of(&connection, &error),
+        Ok(Err(error)) => return etcd.explain(&connection, &error),
         Err(_) => return etcd.broken(&connection, "no watch in 10 s"),
     };
     let mut seen = revision;
@@ -94,7 +94,7 @@ async fn watch(store: &Store, shared: &Shared, revision: i64) -> StoreError {
                 Err(error) => return error,
             },
             Ok(None) => return etcd.broken(&connection, "the watch was closed"),
-            Err(error) => return etcd.of(&connection, &error),
+            Err(error) => return etcd.explain(&connection, &error),
         }
     }
 }

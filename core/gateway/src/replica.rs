@@ -13,7 +13,7 @@ use crate::{StoreError, groups};
 
 /// How long records outlive their replica, in seconds, before etcd removes them. Agents move to another replica, which
 /// takes their records over, in a fraction of it.
-pub(crate) const LEASE_TTL_S: i64 = 20;
+pub(crate) const LEASE_TTL_S: i64 = 30;
 /// How often the lease is renewed.
 const RENEW: Duration = Duration::from_secs(5);
 

@@ -8,8 +8,11 @@ use eto_membership::{MemberRecord, Report, SUSPECT_AFTER_MS};
 use crate::groups::Owner;
 use crate::{Caller, Put};
 
-/// Progress alone is written this often, in milliseconds.
+/// Progress alone is written this often, in milliseconds ...
 const PROGRESS_EVERY_MS: u64 = 10_000;
+/// ... and more seldom with many members: this many milliseconds for each. So it is no more than 500 writes a second,
+/// however many tell it.
+const PROGRESS_EACH_MS: u64 = 2;
 /// An agent that was silent for this long is forgotten, and its record removed, in milliseconds.
 const FORGET_AFTER_MS: u64 = 600_000;
 /// Where nobody looked for this long, it was this replica that stood still, in milliseconds.
@@ -131,13 +134,14 @@ impl Sessions {
         }
         self.swept_ms = now_ms;
         let may_suspect = now_ms >= self.grace_until_ms;
+        let every_ms = self.progress_every_ms();
         for (pod_uid, session) in &mut self.pods {
             let silent = now_ms.saturating_sub(session.heard_ms);
             if may_suspect && silent >= SUSPECT_AFTER_MS {
                 session.record.suspected = true;
             }
             session.leaves |= silent >= FORGET_AFTER_MS;
-            if session.is_due(now_ms) {
+            if session.is_due(now_ms, every_ms) {
                 self.due.insert(pod_uid.clone());
             }
         }
@@ -229,8 +233,14 @@ impl Sessions {
         self.jobs.keys().cloned().collect()
     }
 
+    fn progress_every_ms(&self) -> u64 {
+        let members = u64::try_from(self.pods.len()).unwrap_or(u64::MAX);
+        members.saturating_mul(PROGRESS_EACH_MS).max(PROGRESS_EVERY_MS)
+    }
+
     fn consider(&mut self, pod_uid: &str, now_ms: u64) {
-        if self.pods.get(pod_uid).is_some_and(|s| s.is_due(now_ms)) {
+        let every_ms = self.progress_every_ms();
+        if self.pods.get(pod_uid).is_some_and(|s| s.is_due(now_ms, every_ms)) {
             self.due.insert(pod_uid.to_owned());
         }
     }
@@ -271,14 +281,14 @@ impl Session {
         true
     }
 
-    fn is_due(&self, now_ms: u64) -> bool {
+    fn is_due(&self, now_ms: u64, progress_every_ms: u64) -> bool {
         if self.writing {
             return false;
         }
         let Some((written, at_ms)) = self.written.as_ref().filter(|_| !self.leaves) else { return true };
         is_material(written, &self.record)
             || (written.report.progress != self.record.report.progress
-                && now_ms.saturating_sub(*at_ms) >= PROGRESS_EVERY_MS)
+                && now_ms.saturating_sub(*at_ms) >= progress_every_ms)
     }
 
     fn is_newer_than(&self, theirs: Option<&MemberRecord>) -> bool {

@@ -71,6 +71,24 @@ fn progress_is_written_every_ten_seconds() {
 }
 
 #[test]
+fn progress_of_many_is_written_more_seldom() {
+    const MEMBERS: usize = 10_000;
+    let mut s = Sessions::new(20_000, 0);
+    let mut writes = 0;
+    for second in 0..=60u64 {
+        for pod in (0..MEMBERS).filter(|pod| *pod as u64 % 5 == second % 5) {
+            let progress = Some(Progress { step: second, ..Progress::default() });
+            s.report(&caller(&pod.to_string()), Report { progress, ..report(second + 1) }, second * S, 0);
+        }
+        s.sweep(second * S);
+        writes += write(&mut s, second * S).len();
+    }
+    let told = 60 * 500;
+    assert!((MEMBERS..=MEMBERS + told).contains(&writes), "{writes}");
+    assert!(writes > MEMBERS + told / 2, "{writes}: it is told all the same");
+}
+
+#[test]
 fn late_reports_are_dropped() {
     let mut s = Sessions::new(10, 0);
     let other = |i: &str, n: u64| Report { incarnation: i.into(), ..report(n) };

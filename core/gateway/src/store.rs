@@ -10,7 +10,7 @@ use crate::etcd::{Etcd, lock};
 use crate::keys::{Key, Keys, after, is_uid};
 use crate::{AssignError, Groups, Replica, StoreError, groups};
 
-/// Keys in one answer. 1,000 records are about half a MiB, and a message may have 4 MiB.
+/// Keys in one answer. 1,000 records are about half a MiB.
 pub(crate) const PAGE: i64 = 1_000;
 
 /// Groups in etcd. Cheap to clone.

@@ -11,6 +11,7 @@ use eto_membership::{Order, Refused};
 use support::etcd::Etcd;
 use support::facts::{assignment, record};
 use support::look::{generation, lease, shows, synced};
+use support::until;
 
 #[tokio::test]
 async fn assignments_move_forward_and_only_by_the_leader() {
@@ -91,6 +92,29 @@ async fn garbage_of_jobs_that_are_gone_is_removed() {
     synced(&groups).await;
     assert_eq!(groups.len(), 2);
     assert!(groups.get("a").is_some() && groups.get("c").is_some());
+}
+
+#[tokio::test]
+async fn large_jobs_and_many_of_them_are_listed() {
+    let etcd = Etcd::start(1).await;
+    let store = Store::connect(&etcd.settings()).unwrap();
+    let fence = store.lead("leader").await.unwrap();
+    // 8 MiB in all, and more than a page of keys.
+    let mut large = assignment(1, Order::Run);
+    large.env.insert("PADDING".into(), "x".repeat(1 << 20));
+    for job in 0..8 {
+        store.assign(&fence, &format!("large-{job}"), &large).await.unwrap();
+    }
+    let small = assignment(1, Order::Run);
+    let all = (0..1_200).map(|job| format!("small-{job}")).collect::<Vec<_>>();
+    for some in all.chunks(50) {
+        futures::future::join_all(some.iter().map(|job| store.assign(&fence, job, &small))).await;
+    }
+    let groups = store.follow();
+    synced(&groups).await;
+    assert_eq!(groups.len(), 1_208);
+    assert_eq!(store.collect_garbage(&fence, |job| job.starts_with("large")).await, Ok(1_200));
+    until("it follows", || async { groups.len() == 8 }).await;
 }
 
 #[tokio::test]

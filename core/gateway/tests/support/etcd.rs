@@ -40,9 +40,10 @@ struct Member {
 impl Etcd {
     /// A running cluster of so many members.
     pub(crate) async fn start(members: usize) -> Self {
-        Self::start_with(members, &[]).await
+        Self::start_with(members, &["--unsafe-no-fsync"]).await
     }
 
+    /// The same with further arguments. Without `--unsafe-no-fsync` it waits for the disk, as it should elsewhere.
     pub(crate) async fn start_with(members: usize, extra: &[&str]) -> Self {
         let folder = tempfile::tempdir().unwrap();
         certificates(folder.path());
@@ -73,6 +74,11 @@ impl Etcd {
             key_file: file("etcd.key"),
             ..StoreSettings::default()
         }
+    }
+
+    /// The process of a member that runs.
+    pub(crate) fn pid(&self, at: usize) -> u32 {
+        self.members[at].process.as_ref().unwrap().id()
     }
 
     /// Where a member answers clients.
@@ -121,7 +127,7 @@ impl Etcd {
             .args(["--name", &member.name, "--initial-cluster", &initial.join(","), "--log-level", "warn"])
             .args(["--listen-client-urls", &client, "--advertise-client-urls", &client])
             .args(["--listen-peer-urls", &peer, "--initial-advertise-peer-urls", &peer])
-            .args(["--client-cert-auth", "--peer-client-cert-auth", "--unsafe-no-fsync"])
+            .args(["--client-cert-auth", "--peer-client-cert-auth"])
             .arg("--data-dir")
             .arg(path(&member.name));
         for (option, file) in [("cert-file", "etcd.pem"), ("key-file", "etcd.key"), ("trusted-ca-file", "ca.pem")] {
