@@ -380,6 +380,12 @@ status! {
         /// Name of the policy that it belongs to.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub policy_state_of: Option<String>,
+        /// What the placement policy keeps.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub placement_state: Option<PolicyStateStatus>,
+        /// Name of the placement policy that it belongs to.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub placement_state_of: Option<String>,
         /// Failures in a row by module digest.
         #[serde(skip_serializing_if = "BTreeMap::is_empty")]
         pub circuits: BTreeMap<String, CircuitStatus>,

@@ -1,9 +1,10 @@
 //! The decision log: every decision as a line of JSON, in files that rotate by size.
 //!
-//! Two kinds of line, told apart by `kind`:
+//! Four kinds of line, told apart by `kind`:
 //! - `input`: what a policy was shown, under its content hash. `eto policy eval --input` takes its `input` as it is,
 //!   so a decision can be asked for again.
 //! - `decision`: job, decision and the hash of its input.
+//! - `placement-input` and `placement`: the same of placement policies; `state` is in the input.
 //!
 //! Writing never holds up a decision: entries go through a bounded queue to a thread of the log's own, which hashes,
 //! encodes and writes; what does not fit is dropped and counted.
@@ -17,9 +18,10 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, TrySendError, sync_channel};
 use std::thread::JoinHandle;
 
-use eto_engine::contract::ScalingInput;
+use eto_engine::contract::{PlacementDecision, PlacementInput, ScalingInput};
 use eto_engine::decision::Decision;
 use eto_engine::job::JobKey;
+use eto_engine::policy::PolicyId;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
@@ -73,13 +75,51 @@ pub struct LogEntry {
     pub input: Option<ScalingInput>,
 }
 
+/// One answer of a placement policy to log.
+#[derive(Clone, Debug)]
+pub struct PlacementEntry {
+    pub job: JobKey,
+    /// Which code was asked.
+    pub policy: PolicyId,
+    /// What it was shown.
+    pub input: PlacementInput,
+    /// What it answered, or why it did not.
+    pub outcome: Result<PlacementDecision, String>,
+    pub fuel: u64,
+}
+
+#[derive(Debug)]
+enum Entry {
+    Scaling(Box<LogEntry>),
+    Placement(Box<PlacementEntry>),
+}
+
 /// A line of the log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
 #[allow(clippy::large_enum_variant)] // Lines are made and written one at a time.
 pub enum Line {
-    Input { hash: String, input: ScalingInput },
-    Decision { job: JobKey, input: Option<String>, decision: Decision },
+    Input {
+        hash: String,
+        input: ScalingInput,
+    },
+    Decision {
+        job: JobKey,
+        input: Option<String>,
+        decision: Decision,
+    },
+    PlacementInput {
+        hash: String,
+        input: PlacementInput,
+    },
+    Placement {
+        job: JobKey,
+        policy: PolicyId,
+        input: String,
+        decision: Option<PlacementDecision>,
+        failure: Option<String>,
+        fuel: u64,
+    },
 }
 
 /// The log could not be opened.
@@ -100,7 +140,7 @@ struct Counters {
 /// A handle to the log. Dropping it writes what waits and ends its thread.
 #[derive(Debug)]
 pub struct DecisionLog {
-    queue: Option<SyncSender<Box<LogEntry>>>,
+    queue: Option<SyncSender<Entry>>,
     thread: Option<JoinHandle<()>>,
     counters: Arc<Counters>,
 }
@@ -127,8 +167,18 @@ impl DecisionLog {
 
     /// Hands an entry over. Returns at once; an entry that finds the queue full is dropped and counted.
     pub fn write(&self, entry: LogEntry) {
+        self.send(Entry::Scaling(Box::new(entry)));
+    }
+
+    /// The same for an answer of a placement policy. Its input is always kept, unless none are: such a policy is asked only
+    /// where workers come or go.
+    pub fn placed(&self, entry: PlacementEntry) {
+        self.send(Entry::Placement(Box::new(entry)));
+    }
+
+    fn send(&self, entry: Entry) {
         let Some(queue) = &self.queue else { return };
-        match queue.try_send(Box::new(entry)) {
+        match queue.try_send(entry) {
             Ok(()) => {}
             Err(TrySendError::Full(_) | TrySendError::Disconnected(_)) => {
                 self.counters.dropped.fetch_add(1, Ordering::Relaxed);
@@ -163,7 +213,7 @@ impl Drop for DecisionLog {
     }
 }
 
-fn write_all(queue: &Receiver<Box<LogEntry>>, files: &mut Files, keep: KeepInputs, counters: &Counters) {
+fn write_all(queue: &Receiver<Entry>, files: &mut Files, keep: KeepInputs, counters: &Counters) {
     let mut healthy = true;
     loop {
         let entry = match queue.try_recv() {
@@ -178,7 +228,7 @@ fn write_all(queue: &Receiver<Box<LogEntry>>, files: &mut Files, keep: KeepInput
                 }
             }
         };
-        let outcome = encode(*entry, keep).and_then(|text| files.append(&text));
+        let outcome = encode(entry, keep).and_then(|text| files.append(&text));
         let counter = if outcome.is_ok() { &counters.written } else { &counters.failed };
         counter.fetch_add(1, Ordering::Relaxed);
         note(outcome, &mut healthy, files.dir());
@@ -202,7 +252,29 @@ fn note(outcome: io::Result<()>, healthy: &mut bool, dir: &Path) {
 }
 
 /// The lines of one entry.
-fn encode(entry: LogEntry, keep: KeepInputs) -> io::Result<Vec<u8>> {
+fn encode(entry: Entry, keep: KeepInputs) -> io::Result<Vec<u8>> {
+    match entry {
+        Entry::Scaling(entry) => encode_scaling(*entry, keep),
+        Entry::Placement(entry) => encode_placement(*entry, keep),
+    }
+}
+
+fn encode_placement(entry: PlacementEntry, keep: KeepInputs) -> io::Result<Vec<u8>> {
+    let PlacementEntry { job, policy, input, outcome, fuel } = entry;
+    let mut text = Vec::new();
+    let hash = content_hash(&input)?;
+    if keep != KeepInputs::None {
+        push_line(&mut text, &Line::PlacementInput { hash: hash.clone(), input })?;
+    }
+    let (decision, failure) = match outcome {
+        Ok(decision) => (Some(decision), None),
+        Err(failure) => (None, Some(failure)),
+    };
+    push_line(&mut text, &Line::Placement { job, policy, input: hash, decision, failure, fuel })?;
+    Ok(text)
+}
+
+fn encode_scaling(entry: LogEntry, keep: KeepInputs) -> io::Result<Vec<u8>> {
     let LogEntry { job, decision, input } = entry;
     let mut text = Vec::new();
     let mut hash = None;
@@ -231,7 +303,7 @@ fn matters(d: &Decision) -> bool {
 ///
 /// # Errors
 /// Only if the input can't be encoded.
-pub fn content_hash(input: &ScalingInput) -> io::Result<String> {
+pub fn content_hash(input: &impl Serialize) -> io::Result<String> {
     Ok(format!("sha256:{}", hex::encode(Sha256::digest(serde_json::to_vec(input)?))))
 }
 

@@ -5,10 +5,11 @@
 use std::fs;
 use std::path::Path;
 
-use eto_cycle::log::{DecisionLog, KeepInputs, Line, LogEntry, LogSettings, content_hash};
-use eto_engine::contract::ScalingInput;
+use eto_cycle::log::{DecisionLog, KeepInputs, Line, LogEntry, LogSettings, PlacementEntry, content_hash};
+use eto_engine::contract::{PlacementDecision, PlacementInput, ScalingInput};
 use eto_engine::decision::Decision;
 use eto_engine::job::JobKey;
+use eto_engine::policy::PolicyId;
 use serde_json::json;
 
 fn input(now: u64) -> ScalingInput {
@@ -126,4 +127,45 @@ fn a_directory_that_can_not_be_made_is_an_error_that_names_it() {
     fs::write(&file, "").unwrap();
     let error = DecisionLog::open(LogSettings::new(file.join("below"))).unwrap_err().to_string();
     assert!(error.contains("below") && error.contains("set another"), "{error}");
+}
+
+#[test]
+fn what_a_placement_policy_was_shown_is_kept_with_its_state() {
+    let dir = tempfile::tempdir().unwrap();
+    let input: PlacementInput = serde_json::from_value(json!({
+        "now_ms": 1, "seed": 7,
+        "job": {"namespace": "team", "name": "train", "uid": "u", "framework": "PyTorch", "generation": 1, "round": 1,
+            "created_ms": 0, "running_since_ms": 0, "failures": 0},
+        "nodes": {"free_cpu": [4.0], "free_memory": [1e9], "free_gpus": [0.0], "total_cpu": [8.0], "total_memory": [2e9],
+            "total_gpus": [0.0], "zone": [0], "rack": [0], "members": [1], "faults": [0]},
+        "members": {"index": [0], "node": [0], "ready": [true], "started_ms": [1], "protected": [true]},
+        "request": {"cpu": 1.0, "memory": 1e6, "gpus": 0.0}, "add": [1], "drop": 0,
+        "config": "{}", "state": {"version": 2, "bytes": [1, 2]},
+    }))
+    .unwrap();
+    let decision = PlacementDecision { places: vec![], victims: vec![], reasons: vec![], state: Some(vec![3]) };
+    let entry = |outcome: Result<PlacementDecision, String>| PlacementEntry {
+        job: JobKey { namespace: "team".to_string(), name: "train".to_string() },
+        policy: PolicyId { name: "near".to_string(), version: "1".to_string(), digest: "sha256:0".to_string() },
+        input: input.clone(),
+        outcome,
+        fuel: 5,
+    };
+    let log = DecisionLog::open(LogSettings::new(dir.path())).unwrap();
+    log.placed(entry(Ok(decision.clone())));
+    log.placed(entry(Err("Trap: at lib.rs:3".to_string())));
+    drop(log);
+    let path = dir.path().join("decisions.jsonl");
+    let all = lines(&path);
+    let hash = content_hash(&input).unwrap();
+    assert_eq!(all[0], Line::PlacementInput { hash: hash.clone(), input: input.clone() });
+    let Line::Placement { input: of, decision: answered, failure, fuel, .. } = &all[1] else { panic!("{all:?}") };
+    assert_eq!((of, answered, failure, fuel), (&hash, &Some(decision.clone()), &None, &5));
+    let Line::Placement { decision: None, failure: Some(failure), .. } = &all[3] else { panic!("{all:?}") };
+    assert!(failure.contains("lib.rs:3"));
+    let bare = LogSettings { inputs: KeepInputs::None, dir: dir.path().join("bare"), ..LogSettings::new(dir.path()) };
+    let log = DecisionLog::open(bare).unwrap();
+    log.placed(entry(Ok(decision.clone())));
+    drop(log);
+    assert_eq!(lines(&dir.path().join("bare/decisions.jsonl")).len(), 1, "no inputs were to be kept");
 }

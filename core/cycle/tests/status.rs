@@ -10,7 +10,7 @@ use eto_engine::decision::{Decision, Limit, Limiter, SignalSeen};
 use eto_engine::plan::Checkpoint;
 use eto_engine::policy::PolicyId;
 use eto_engine::state::{
-    AgentRound, Change, ChangeStep, Circuit, Condition, ConditionKind, ConditionReason, JobState, Memory, Phase,
+    AgentRound, Change, ChangeStep, Circuit, Condition, ConditionKind, ConditionReason, JobState, Kept, Memory, Phase,
     ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness, Victim,
 };
 use eto_engine::time::Time;
@@ -103,6 +103,7 @@ fn memory() -> Memory {
         downs: vec![(Time(1_799_998_000_000), 1)],
         policy_state: Some(KeptState { version: 3, bytes: vec![0, 255, 7] }),
         policy_state_of: Some("mine".to_string()),
+        placement: Kept { state: Some(KeptState { version: 2, bytes: vec![9, 0] }), of: Some("near".to_string()) },
         circuits: [("sha256:aa".to_string(), Circuit { failures: 3, open_until: Some(NOW), last: None })].into(),
         history: BTreeMap::new(),
         last: None,
@@ -194,6 +195,7 @@ fn an_old_memory_counts_as_begun_now() {
     let back = from_status(&stored, later).unwrap();
     assert_eq!(back.memory.since, later);
     assert_eq!(back.memory.policy_state, memory().policy_state);
+    assert_eq!(back.memory.placement, memory().placement);
     assert_eq!(back.memory.sequence, 99);
 }
 
@@ -228,15 +230,17 @@ fn a_condition_of_a_newer_version_is_left_out() {
 fn the_size_stays_in_its_budget() {
     let mut memory = memory();
     memory.policy_state = Some(KeptState { version: 1, bytes: vec![1; MAX_STORED_POLICY_STATE] });
+    memory.placement.state = memory.policy_state.clone();
     memory.recommendations = (0..2000).map(|n| (Time(NOW.0 + u64::from(n) * 15_000), 5 + n % 2)).collect();
     memory.ups = (0..2000).map(|n| (Time(NOW.0 + n), 1)).collect();
     let size = serde_json::to_vec(&status(&state(), &memory, Some(&decision()))).unwrap().len();
     assert!(size < 64 * 1024, "{size}");
     memory.policy_state = Some(KeptState { version: 1, bytes: vec![1; 60_000] });
+    memory.placement.state = memory.policy_state.clone();
     memory.recommendations.clear();
     let larger = status(&state(), &memory, None);
     let kept = from_status(&stored(&larger), NOW).unwrap().memory;
-    assert_eq!(kept.policy_state, None, "too large to be kept here");
+    assert_eq!((kept.policy_state, kept.placement), (None, Kept::default()), "too large to be kept here");
     assert_eq!(kept.since, NOW, "what is lost in a restart shrinks nothing");
 }
 

@@ -87,6 +87,10 @@ pub trait ScalingPolicy {
 pub trait PlacementPolicy {
     /// Which code it is.
     fn id(&self) -> &PolicyId;
+    /// `state-version` of its description; 0 = keeps no state.
+    fn state_version(&self) -> u32;
     /// Proposes nodes and victims.
     fn place(&self, input: &PlacementInput) -> Asked<PlacementDecision>;
+    /// Carries state of an older layout over to the present one.
+    fn migrate(&self, version: u32, state: &[u8]) -> Asked<Vec<u8>>;
 }

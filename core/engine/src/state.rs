@@ -500,6 +500,9 @@ pub struct Memory {
     /// Name of the policy that wrote it; another policy is not given it.
     #[serde(default)]
     pub policy_state_of: Option<String>,
+    /// What the placement policy keeps.
+    #[serde(default)]
+    pub placement: Kept,
     /// Failures in a row and open circuits, by module digest.
     pub circuits: BTreeMap<String, Circuit>,
     /// Past means per signal name, oldest first, for policies that asked for history.
@@ -509,6 +512,15 @@ pub struct Memory {
     /// How steady `ScalingLimited` has been.
     #[serde(default)]
     pub limited: Steadiness,
+}
+
+/// The state that a policy keeps from one call to the next.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Kept {
+    /// What it returned last; `None` = nothing.
+    pub state: Option<KeptState>,
+    /// Name of the policy that wrote it; another policy is not given it.
+    pub of: Option<String>,
 }
 
 impl Memory {

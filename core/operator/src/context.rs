@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use eto_cycle::log::DecisionLog;
 use eto_engine::time::Time;
 use eto_policy_host::Registry;
 use tokio::sync::Semaphore;
@@ -34,6 +35,7 @@ pub struct Context {
     pub reserved: Reserved,
     pub events: Events,
     pub registry: Arc<Registry>,
+    pub log: Option<Arc<DecisionLog>>,
     pub leadership: Leadership,
     pub telemetry: Telemetry,
 }

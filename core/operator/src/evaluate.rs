@@ -44,7 +44,6 @@ pub enum EvaluatorError {
 pub struct Evaluator {
     context: Context,
     source: Option<Prometheus>,
-    log: Option<Arc<DecisionLog>>,
     threads: usize,
     began: Instant,
     wants: Arc<WantsCache>,
@@ -60,7 +59,6 @@ impl Evaluator {
         if source.is_none() {
             tracing::warn!("prometheus.url is empty: there are no signals, and jobs with a scaling policy hold");
         }
-        let log = open_log(&settings.decision_log)?;
         let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let threads = match settings.evaluation.threads {
             0 => cores,
@@ -69,7 +67,6 @@ impl Evaluator {
         Ok(Evaluator {
             context,
             source,
-            log,
             threads,
             began: Instant::now(),
             wants: Arc::default(),
@@ -144,7 +141,7 @@ impl Evaluator {
         self.look(&jobs, &snapshot, &gathered, began).await;
         let took = began.elapsed();
         self.context.telemetry.cycle(took, self.period(), overdue);
-        if let Some(log) = &self.log {
+        if let Some(log) = &self.context.log {
             self.context.telemetry.logged(log.written(), log.dropped(), log.failed());
         }
         self.tell_overrun(jobs.len(), took, overdue);
@@ -215,7 +212,7 @@ impl Evaluator {
         let next = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..self.threads.min(jobs.len().div_ceil(CHUNK)))
             .map(|_| {
-                let (context, log) = (self.context.clone(), self.log.clone());
+                let context = self.context.clone();
                 let (jobs, next) = (Arc::clone(jobs), Arc::clone(&next));
                 let (snapshot, gathered) = (Arc::clone(snapshot), Arc::clone(gathered));
                 let wants = Arc::clone(&self.wants);
@@ -229,7 +226,7 @@ impl Evaluator {
                         for job in chunk {
                             let looked = look::look(&context, job, &wants, &snapshot, &gathered, now());
                             schedule(job, looked.as_ref(), period, (began, cycle));
-                            if let (Some(log), Some(looked)) = (&log, looked.filter(Looked::is_decided)) {
+                            if let (Some(log), Some(looked)) = (&context.log, looked.filter(Looked::is_decided)) {
                                 let Looked { decision, input, .. } = looked;
                                 log.write(LogEntry { job: job.key.clone(), decision, input });
                             }
@@ -295,7 +292,8 @@ fn next_due(uid: &str, period: Duration, began: Instant, now: Instant) -> Instan
     began + Duration::from_nanos(u64::try_from(rounds * period_ns + phase).unwrap_or(u64::MAX))
 }
 
-fn open_log(settings: &settings::DecisionLog) -> Result<Option<Arc<DecisionLog>>, EvaluatorError> {
+/// Opens the decision log; `None` = there is to be none.
+pub fn open_log(settings: &settings::DecisionLog) -> Result<Option<Arc<DecisionLog>>, EvaluatorError> {
     if settings.dir.as_os_str().is_empty() {
         return Ok(None);
     }

@@ -90,6 +90,8 @@ pub fn look(
         return None;
     };
     let before = mind.memory.last.take();
+    // The placement policy may have been asked meanwhile.
+    memory.placement = std::mem::take(&mut mind.memory.placement);
     mind.memory = memory;
     let settled = evaluate::settle(&spec, &mut mind.state, &mut mind.memory, &decision, before.as_ref(), now);
     let is_news = settled.is_news();

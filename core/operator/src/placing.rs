@@ -7,13 +7,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use eto_cycle::log::PlacementEntry;
 use eto_engine::contract::{NONE, WorkerRequest};
-use eto_engine::job::JobSpec;
+use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::observe::{Node, Pod};
 use eto_engine::placement::{self, Ask, Constraints, Need, Reservations, Settled};
 use eto_engine::plan::{self, Event, EventReason, PlanFacts};
 use eto_engine::policy::{CallFailure, FailureKind};
-use eto_engine::state::{JobState, Memory};
+use eto_engine::state::{JobState, Kept, Memory};
 use eto_engine::time::Time;
 
 use crate::cache::jobs::Job;
@@ -63,9 +64,15 @@ struct Question {
 pub async fn ask(context: &Context, job: &Arc<Job>, now: Time) -> Settled {
     let Some(question) = question(context, job, now) else { return Settled::default() };
     let asking = context.clone();
-    let answer = tokio::task::spawn_blocking(move || answer(&asking, &question, now)).await;
+    let key = job.key.clone();
+    let answer = tokio::task::spawn_blocking(move || answer(&asking, &key, &question, now)).await;
     match answer {
-        Ok(Ok(settled)) => settled,
+        Ok(Ok((settled, kept))) => {
+            if let (Some(kept), Some(mind)) = (kept, &mut job.entry().mind) {
+                mind.memory.placement = kept;
+            }
+            settled
+        }
         Ok(Err((policy, failure))) => {
             // Users name modules; series for names that nothing serves would have no bound.
             let served = if failure.kind == FailureKind::Missing { "none" } else { policy.as_str() };
@@ -105,18 +112,22 @@ fn question(context: &Context, job: &Job, now: Time) -> Option<Question> {
     Some(Question { spec, state, memory, pods, need, constraints })
 }
 
-fn answer(context: &Context, question: &Question, now: Time) -> Result<Settled, (String, CallFailure)> {
+/// What came of a question: the checked answer, and what the policy wants to have kept.
+type Answered = Result<(Settled, Option<Kept>), (String, CallFailure)>;
+
+fn answer(context: &Context, key: &JobKey, question: &Question, now: Time) -> Answered {
     let Question { spec, state, memory, pods, need, constraints } = question;
-    let Some(placement) = &spec.placement else { return Ok(Settled::default()) };
+    let Some(placement) = &spec.placement else { return Ok(Default::default()) };
     let named = |failure: CallFailure| (placement.module.clone(), failure);
-    let policy = context.registry.snapshot().placement(&placement.module).map_err(named)?;
+    let snapshot = context.registry.snapshot();
+    let policy = snapshot.placement(&placement.module).map_err(named)?;
     let request = request(spec);
     let nodes = context.caches.nodes.all();
     let own: HashSet<&str> = pods.iter().filter_map(|p| p.node.as_deref()).collect();
     let reservations = context.reserved.held(Instant::now());
     let candidates = placement::prefilter(&nodes, constraints, &request, &reservations, &own);
     let settings = &context.settings.placement;
-    let input = placement::input(&Ask {
+    let asked = Ask {
         job: spec,
         state,
         memory,
@@ -128,14 +139,28 @@ fn answer(context: &Context, question: &Question, now: Time) -> Result<Settled, 
         rack_label: &settings.rack_label,
         faults: &context.caches.nodes.faults(),
         now,
-    });
-    let answer = policy.place(&input).map_err(named)?;
-    context.telemetry.fuel(&placement.module, answer.fuel);
+    };
+    let mut input = placement::input_for(&asked, &*policy);
+    let merged = snapshot.get(&placement.module).and_then(|p| p.merge_config(&input.config).ok());
+    input.config = merged.unwrap_or(input.config);
+    let answer = policy.place(&input);
     // Others may have answered meanwhile; the scheduler has the last word.
     let mut taken = Reservations::default();
-    let settled = placement::settle(&input, &candidates, &answer.value, &mut taken).map_err(named)?;
+    let settled = answer.as_ref().map_err(Clone::clone);
+    let settled = settled.and_then(|answer| placement::settle(&input, &candidates, &answer.value, &mut taken));
+    let fuel = answer.as_ref().map_or(0, |answer| answer.fuel);
+    context.telemetry.fuel(&placement.module, fuel);
+    let kept = answer.as_ref().ok().filter(|_| settled.is_ok()).and_then(|a| placement::keep(&*policy, &a.value));
+    if let Some(log) = &context.log {
+        let outcome = match &settled {
+            Ok(_) => answer.map(|answer| answer.value).map_err(|failure| failure.to_string()),
+            Err(failure) => Err(failure.to_string()),
+        };
+        log.placed(PlacementEntry { job: key.clone(), policy: policy.id().clone(), input, outcome, fuel });
+    }
+    let settled = settled.map_err(named)?;
     context.reserved.hold(&settled, request, Instant::now());
-    Ok(settled)
+    Ok((settled, kept))
 }
 
 fn request(spec: &JobSpec) -> WorkerRequest {

@@ -260,7 +260,9 @@ fn due(entry: &Entry, mind: &Mind, status: &ElasticJobStatus, delay: Duration, c
     let stored = &entry.stored;
     if !worth_writing(Some(stored), status) {
         let overdue = mind.saved.is_some_and(|at| at.elapsed() >= checkpoint);
-        let kept = |s: &ElasticJobStatus| s.memory.as_ref().map(|m| (m.policy_state.clone(), m.circuits.clone()));
+        let kept = |s: &ElasticJobStatus| {
+            s.memory.as_ref().map(|m| (m.policy_state.clone(), m.placement_state.clone(), m.circuits.clone()))
+        };
         return if overdue && kept(status) != kept(stored) { Due::Now } else { Due::No };
     }
     let urgent = !mind.todo.is_empty()

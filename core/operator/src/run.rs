@@ -12,7 +12,7 @@ use crate::cache::{self, Watches};
 use crate::checkpoint::Checkpoints;
 use crate::client::{ClientError, client};
 use crate::context::Context;
-use crate::evaluate::{Evaluator, EvaluatorError};
+use crate::evaluate::{Evaluator, EvaluatorError, open_log};
 use crate::leader::{Leadership, elect};
 use crate::placing::Reserved;
 use crate::queue::Queue;
@@ -70,6 +70,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         writer: Writer::new(client.clone(), timeout, leadership.clone(), telemetry.clone()),
         pod_permits: Arc::new(Semaphore::new(usize::try_from(settings.reconcile.pod_writers).unwrap_or(1))),
         registry: Arc::clone(&policies.registry),
+        log: open_log(&settings.decision_log)?,
         settings: Arc::clone(&settings),
         caches,
         checkpoints: Checkpoints::default(),

@@ -116,6 +116,12 @@ impl Policy {
             Err(said) => Err(refused(function, said)),
         }
     }
+
+    fn carry_over(&self, version: u32, state: &[u8]) -> Asked<Vec<u8>> {
+        let answer =
+            self.call("migrate", None, |store, instance| self.exports.migrate(store, instance, version, state))?;
+        checked("migrate", answer, |said| check::state(Some(said), self.description.state_version))
+    }
 }
 
 /// What the policy itself said against answering.
@@ -166,15 +172,21 @@ impl ScalingPolicy for Policy {
     }
 
     fn migrate(&self, version: u32, state: &[u8]) -> Asked<Vec<u8>> {
-        let answer =
-            self.call("migrate", None, |store, instance| self.exports.migrate(store, instance, version, state))?;
-        checked("migrate", answer, |said| check::state(Some(said), self.description.state_version))
+        self.carry_over(version, state)
     }
 }
 
 impl PlacementPolicy for Policy {
     fn id(&self) -> &PolicyId {
         &self.id
+    }
+
+    fn state_version(&self) -> u32 {
+        self.description.state_version
+    }
+
+    fn migrate(&self, version: u32, state: &[u8]) -> Asked<Vec<u8>> {
+        self.carry_over(version, state)
     }
 
     fn place(&self, input: &PlacementInput) -> Asked<PlacementDecision> {

@@ -28,7 +28,7 @@ fn ask(policy: &Policy, how: Ask) -> Result<u64, CallFailure> {
     match how {
         Ask::Evaluate => policy.evaluate(&input(8)).map(|answer| answer.fuel),
         Ask::Wants => policy.wants("{}").map(|answer| answer.fuel),
-        Ask::Migrate => policy.migrate(1, b"state").map(|answer| answer.fuel),
+        Ask::Migrate => ScalingPolicy::migrate(policy, 1, b"state").map(|answer| answer.fuel),
         Ask::Place => policy.place(&placement_input()).map(|answer| answer.fuel),
     }
 }

@@ -28,7 +28,7 @@ fn round(host: &PolicyHost) {
         let failed = match case.ask {
             guests::Ask::Evaluate => policy.evaluate(&input(8)).is_err(),
             guests::Ask::Wants => policy.wants("{}").is_err(),
-            guests::Ask::Migrate => policy.migrate(1, b"state").is_err(),
+            guests::Ask::Migrate => ScalingPolicy::migrate(&*policy, 1, b"state").is_err(),
             guests::Ask::Place => policy.place(&placement_input()).is_err(),
         };
         assert!(failed, "{}", case.what);

@@ -71,8 +71,8 @@ fn wants_and_migrate_are_asked_too() {
     let policy = host().load("good", Guest::good().component(), &settings()).unwrap();
     let wants = policy.wants("{}").unwrap().value;
     assert_eq!((wants[0].name.as_str(), wants[0].high), ("cpu-utilisation", 1.0));
-    assert_eq!(policy.migrate(1, b"old").unwrap().value.len(), 4);
-    assert_eq!(policy.state_version(), 1);
+    assert_eq!(ScalingPolicy::migrate(&*policy, 1, b"old").unwrap().value.len(), 4);
+    assert_eq!(ScalingPolicy::state_version(&*policy), 1);
 }
 
 #[test]

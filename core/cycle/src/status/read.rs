@@ -7,7 +7,7 @@ use eto_api::{self as api, ElasticJobStatus};
 use eto_engine::contract::KeptState;
 use eto_engine::plan::Checkpoint;
 use eto_engine::state::{
-    AgentRound, Change, Circuit, Condition, JobState, Memory, ResizeCost, ResizeRecord, RoundMember, RoundState,
+    AgentRound, Change, Circuit, Condition, JobState, Kept, Memory, ResizeCost, ResizeRecord, RoundMember, RoundState,
     Steadiness, Victim,
 };
 use eto_engine::time::Time;
@@ -154,6 +154,10 @@ fn condition(c: &api::Condition) -> Option<Condition> {
     })
 }
 
+fn kept(s: &api::PolicyStateStatus) -> KeptState {
+    KeptState { version: int(s.version), bytes: s.data.0.clone() }
+}
+
 fn memory(m: &api::MemoryStatus, now: Time) -> Option<Memory> {
     let sizes = |all: &[api::SizeAt]| -> Vec<(Time, u32)> {
         all.iter().filter_map(|s| Some((time(&s.time)?, int(s.size)))).collect()
@@ -166,8 +170,9 @@ fn memory(m: &api::MemoryStatus, now: Time) -> Option<Memory> {
         recommendations: sizes(&m.recommendations),
         ups: sizes(&m.ups),
         downs: sizes(&m.downs),
-        policy_state: m.policy_state.as_ref().map(|s| KeptState { version: int(s.version), bytes: s.data.0.clone() }),
+        policy_state: m.policy_state.as_ref().map(kept),
         policy_state_of: m.policy_state_of.clone(),
+        placement: Kept { state: m.placement_state.as_ref().map(kept), of: m.placement_state_of.clone() },
         circuits: m
             .circuits
             .iter()

@@ -1,6 +1,7 @@
 //! Engine state to `status`.
 
 use eto_api::{self as api, ElasticJob, ElasticJobStatus};
+use eto_engine::contract::KeptState;
 use eto_engine::decision::Decision;
 use eto_engine::job::JobSpec;
 use eto_engine::plan::Checkpoint;
@@ -237,7 +238,10 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
         all.iter().skip(from).map(|&(t, n)| api::SizeAt { time: rfc3339(t), size: n.into() }).collect()
     };
     let recommendations = turns(&m.recommendations);
-    let policy_state = m.policy_state.as_ref().filter(|s| s.bytes.len() <= MAX_STORED_POLICY_STATE);
+    let policy_state = storable(m.policy_state.as_ref());
+    // Where it is too large only the placement policy begins anew: the size does not rest on it.
+    let placement_state = storable(m.placement.state.as_ref());
+    let kept = |s: &KeptState| api::PolicyStateStatus { version: s.version.into(), data: ByteString(s.bytes.clone()) };
     // What is not whole must not pass for it: it counts as begun now, so that nothing shrinks before a window has passed.
     let whole = recommendations.len() <= MAX_HISTORY;
     api::MemoryStatus {
@@ -248,9 +252,10 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
         recommendations: sizes(&recommendations),
         ups: sizes(&m.ups),
         downs: sizes(&m.downs),
-        policy_state: policy_state
-            .map(|s| api::PolicyStateStatus { version: s.version.into(), data: ByteString(s.bytes.clone()) }),
+        policy_state: policy_state.map(kept),
         policy_state_of: m.policy_state_of.clone(),
+        placement_state: placement_state.map(kept),
+        placement_state_of: m.placement.of.clone().filter(|_| placement_state.is_some()),
         circuits: m
             .circuits
             .iter()
@@ -260,6 +265,10 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
             })
             .collect(),
     }
+}
+
+fn storable(state: Option<&KeptState>) -> Option<&KeptState> {
+    state.filter(|s| s.bytes.len() <= MAX_STORED_POLICY_STATE)
 }
 
 /// Of a run of equal recommendations the first and the last say the same as all of them to any window that looks for a

@@ -94,17 +94,21 @@ pub(super) fn check(asked: Asked<ScalingDecision>) -> Asked<ScalingDecision> {
 fn with_state<'a>(memory: &Memory, input: &'a ScalingInput, policy: &dyn ScalingPolicy) -> Cow<'a, ScalingInput> {
     let version = policy.state_version();
     let own = memory.policy_state_of.as_deref() == Some(policy.id().name.as_str());
-    let state = memory.policy_state.as_ref().filter(|_| own && version > 0);
-    let state = match state {
-        Some(kept) if kept.version == version => Some(kept.clone()),
-        // A state that can't be carried over is dropped: the policy starts without.
-        Some(kept) => {
-            let carried = policy.migrate(kept.version, &kept.bytes).ok();
-            carried.map(|a| KeptState { version, bytes: a.value })
-        }
-        None => None,
-    };
+    let kept = memory.policy_state.as_ref().filter(|_| own);
+    let state = carried(kept, version, |kept| policy.migrate(kept.version, &kept.bytes));
     if state == input.state { Cow::Borrowed(input) } else { Cow::Owned(ScalingInput { state, ..input.clone() }) }
+}
+
+/// State that a policy has kept, in its present layout. One that can't be carried over is dropped: the policy starts without.
+pub(crate) fn carried(
+    kept: Option<&KeptState>,
+    version: u32,
+    migrate: impl FnOnce(&KeptState) -> Asked<Vec<u8>>,
+) -> Option<KeptState> {
+    match kept.filter(|_| version > 0)? {
+        kept if kept.version == version => Some(kept.clone()),
+        kept => migrate(kept).ok().map(|answer| KeptState { version, bytes: answer.value }),
+    }
 }
 
 fn keep_state(memory: &mut Memory, policy: &dyn ScalingPolicy, answer: &ScalingDecision) {

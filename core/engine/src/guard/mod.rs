@@ -12,6 +12,7 @@ mod fill;
 mod rules;
 pub mod sizes;
 
+pub(crate) use ask::carried;
 pub use circuit::{CIRCUIT_AFTER, CIRCUIT_CAP, CIRCUIT_FIRST};
 pub use decide::{accept, decide};
 pub use rules::{MODULE_UP_WINDOW, Rules, rules};

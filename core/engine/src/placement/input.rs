@@ -46,7 +46,7 @@ pub struct Ask<'a> {
     pub job: &'a JobSpec,
     /// Its state.
     pub state: &'a JobState,
-    /// Its memory (for the seed).
+    /// Its memory: for the seed, and what the policy has kept.
     pub memory: &'a Memory,
     /// Its pods.
     pub pods: &'a [Pod],
@@ -66,7 +66,7 @@ pub struct Ask<'a> {
     pub now: Time,
 }
 
-/// The argument of a placement policy.
+/// The argument of a placement policy that keeps no state; see [`super::input_for`].
 pub fn input(ask: &Ask<'_>) -> PlacementInput {
     let live: Vec<&Pod> = {
         let mut live: Vec<&Pod> = ask.pods.iter().filter(|p| p.deleting.is_none() && !p.is_ended()).collect();

@@ -3,10 +3,12 @@
 
 mod filter;
 mod input;
+mod kept;
 mod reserve;
 mod settle;
 
 pub use filter::{Candidates, Constraints, Requirement, Term, Toleration, fits, prefilter};
 pub use input::{Ask, Need, input, need};
+pub use kept::{input_for, keep};
 pub use reserve::Reservations;
 pub use settle::{NodeChoice, Settled, settle};

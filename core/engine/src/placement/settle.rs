@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::filter::times;
 use super::{Candidates, Reservations};
-use crate::contract::{PlacementDecision, PlacementInput};
+use crate::contract::{MAX_STATE, PlacementDecision, PlacementInput};
 use crate::policy::{CallFailure, FailureKind};
 
 /// A node for a worker.
@@ -34,6 +34,9 @@ pub fn settle(
     reservations: &mut Reservations,
 ) -> Result<Settled, CallFailure> {
     let bad = |message: String| CallFailure { kind: FailureKind::BadAnswer, message };
+    if let Some(state) = decision.state.as_ref().filter(|s| s.len() > MAX_STATE) {
+        return Err(bad(format!("{} bytes of state are more than {MAX_STATE}", state.len())));
+    }
     let mut settled = Settled::default();
     let mut on_node: HashMap<usize, u32> = HashMap::new();
     for place in &decision.places {

@@ -1,14 +1,15 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use eto_engine::contract::{NONE, Place, PlacementDecision, PlacementInput, WorkerRequest};
+use eto_engine::contract::{KeptState, MAX_STATE, NONE, Place, PlacementDecision, PlacementInput, WorkerRequest};
 use eto_engine::job::{Mode, PlacementSpec};
 use eto_engine::observe::{Node, Taint};
 use eto_engine::placement::{
-    Ask, Candidates, Constraints, Need, NodeChoice, Requirement, Reservations, Term, Toleration, fits, input, need,
-    prefilter, settle,
+    Ask, Candidates, Constraints, Need, NodeChoice, Requirement, Reservations, Term, Toleration, fits, input,
+    input_for, keep, need, prefilter, settle,
 };
 use eto_engine::plan::{Action, PlanFacts, plan};
-use eto_engine::state::JobState;
+use eto_engine::policy::{Answer, Asked, CallFailure, FailureKind, PlacementPolicy, PolicyId};
+use eto_engine::state::{JobState, Kept};
 
 use crate::common::*;
 
@@ -213,4 +214,106 @@ fn the_plan_follows_the_answer() {
     assert_eq!(done.state.victims.iter().map(|v| v.index).collect::<Vec<_>>(), [1]);
     assert_eq!(done.state.round.as_ref().unwrap().gaps, [1]);
     assert_eq!(need(&spec, &done.state, &plan(&spec, &done.state, &pods, &PlanFacts::default(), NOW)), None);
+}
+
+/// A placement policy of a name and a layout of its state; an older layout it carries over, but not the very first.
+struct Keeper(PolicyId, u32);
+
+impl Keeper {
+    fn new(name: &str, digest: &str, version: u32) -> Self {
+        Keeper(PolicyId { name: name.into(), version: "1".into(), digest: digest.into() }, version)
+    }
+}
+
+impl PlacementPolicy for Keeper {
+    fn id(&self) -> &PolicyId {
+        &self.0
+    }
+
+    fn state_version(&self) -> u32 {
+        self.1
+    }
+
+    fn place(&self, input: &PlacementInput) -> Asked<PlacementDecision> {
+        let mut state = input.state.clone().map(|s| s.bytes).unwrap_or_default();
+        state.push(u8::try_from(self.1).unwrap());
+        let value = PlacementDecision { places: vec![], victims: vec![], reasons: vec![], state: Some(state) };
+        Ok(Answer { value, fuel: 1 })
+    }
+
+    fn migrate(&self, version: u32, state: &[u8]) -> Asked<Vec<u8>> {
+        if version == 1 {
+            return Err(CallFailure { kind: FailureKind::Internal, message: "too old".into() });
+        }
+        Ok(Answer { value: [&[100], state].concat(), fuel: 1 })
+    }
+}
+
+#[test]
+fn a_placement_policy_is_given_what_it_kept() {
+    let spec = placed_job();
+    let (state, pods, faults) = (running(&spec, 3), pods(3), HashMap::new());
+    let (candidates, need) = (Candidates::default(), Need { add: vec![3], drop: 0 });
+    let mut memory = memory();
+    let mut ask = |policy: &Keeper| {
+        let asked = Ask {
+            state: &state,
+            job: &spec,
+            memory: &memory,
+            pods: &pods,
+            candidates: &candidates,
+            need: &need,
+            request: ONE,
+            zone_label: "zone",
+            rack_label: "rack",
+            faults: &faults,
+            now: NOW,
+        };
+        let input = input_for(&asked, policy);
+        let answer = policy.place(&input).unwrap().value;
+        if let Some(kept) = keep(policy, &answer) {
+            memory.placement = kept;
+        }
+        (input.state.map(|s| s.bytes), memory.placement.clone())
+    };
+    let near = |digest: &str, version| Keeper::new("near", digest, version);
+    assert_eq!(ask(&near("a", 2)).0, None, "at first there is none");
+    assert_eq!(ask(&near("a", 2)).0, Some(vec![2]));
+    assert_eq!(ask(&near("b", 2)).0, Some(vec![2, 2]), "another digest of the same name: a hot swap");
+    assert_eq!(ask(&near("c", 3)).0, Some(vec![100, 2, 2, 2]), "another layout: carried over");
+    let before = ask(&near("c", 0)).1;
+    assert_eq!(
+        before.state.map(|s| s.version),
+        Some(3),
+        "one that keeps no state is not given any, and leaves what is there"
+    );
+    assert_eq!(ask(&Keeper::new("far", "a", 3)).0, None, "another policy is not given it");
+    let first = Kept { state: Some(KeptState { version: 1, bytes: vec![7] }), of: Some("near".into()) };
+    memory.placement = first;
+    let asked = Ask {
+        state: &state,
+        job: &spec,
+        memory: &memory,
+        pods: &pods,
+        candidates: &candidates,
+        need: &need,
+        request: ONE,
+        zone_label: "zone",
+        rack_label: "rack",
+        faults: &faults,
+        now: NOW,
+    };
+    assert_eq!(input_for(&asked, &near("c", 3)).state, None, "what can't be carried over is dropped");
+}
+
+#[test]
+fn a_state_that_is_too_large_is_a_bad_answer() {
+    let candidates = Candidates::default();
+    let q = question(&candidates, &[3], 0);
+    let with =
+        |length| PlacementDecision { places: vec![], victims: vec![], reasons: vec![], state: Some(vec![0; length]) };
+    let settled = |length| settle(&q, &candidates, &with(length), &mut Reservations::default());
+    assert!(settled(MAX_STATE).is_ok());
+    let failure = settled(MAX_STATE + 1).unwrap_err();
+    assert!(failure.kind == FailureKind::BadAnswer && failure.message.contains("bytes of state"), "{failure}");
 }
