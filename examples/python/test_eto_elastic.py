@@ -159,6 +159,17 @@ class Stopping(TestCase):
             job().exit_drained()
         self.assertEqual(ended.exception.code, 143)
 
+    def test_drained_at_once(self):
+        script = (
+            "import atexit, eto_elastic\n"
+            "atexit.register(print, 'cleaned up')\n"
+            "print('written')\n"
+            "eto_elastic.Job({}).exit_drained(at_once=True)\n"
+        )
+        here = os.path.dirname(os.path.abspath(eto_elastic.__file__))
+        run = subprocess.run([sys.executable, "-c", script], cwd=here, stdout=subprocess.PIPE)
+        self.assertEqual((run.returncode, run.stdout.split()), (143, [b"written"]))
+
 
 class Checkpoints(TestCase):
     def test_save_and_load(self):
