@@ -170,6 +170,9 @@ status! {
         /// A failure was charged when it began.
         #[serde(skip_serializing_if = "is_false")]
         pub charged: bool,
+        /// Pods of earlier generations than this are released.
+        #[serde(skip_serializing_if = "is_zero")]
+        pub pods_from: i64,
     }
 
     /// A member of a round with an agent.
@@ -180,9 +183,6 @@ status! {
         pub address: String,
         /// Processes that it runs.
         pub processes: i64,
-        /// Which run of the agent.
-        #[serde(skip_serializing_if = "String::is_empty")]
-        pub incarnation: String,
     }
 
     /// A change of members on its way.

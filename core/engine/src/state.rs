@@ -150,6 +150,8 @@ pub struct AgentRound {
     pub why: String,
     /// A failure was charged when it began.
     pub charged: bool,
+    /// Pods made for an earlier generation than this are released: the gang starts anew. 0 = all pods will do.
+    pub pods_from: u64,
 }
 
 /// How far the members of a round have been told to go. Within one generation it only moves forward, in this order.
@@ -176,9 +178,6 @@ pub struct RoundMember {
     pub address: String,
     /// Processes that it runs, at least 1.
     pub processes: u32,
-    /// Which run of the agent it was chosen as ([`eto_membership::Report::incarnation`]): another one has lost its
-    /// processes. Empty = not known.
-    pub incarnation: String,
 }
 
 /// A change of members on its way (rounds with an agent): a transaction that goes on after a crash at any of its steps.

@@ -219,6 +219,8 @@ fn advance(
     };
     let plan = plan::plan(spec, &mind.state, pods, &facts, now);
     mind.state = plan.state;
+    // It has been answered: the same refusal does not count again.
+    mind.refused = None;
     if !mind.acting {
         mind.todo = plan.actions;
     }

@@ -99,7 +99,6 @@ fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
         uid: m.uid.clone(),
         address: m.address.clone(),
         processes: int(m.processes),
-        incarnation: m.incarnation.clone(),
     };
     Some(AgentRound {
         order: named(&r.order)?,
@@ -109,6 +108,7 @@ fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
         grace_ms: long(r.grace_milliseconds),
         why: r.why.clone(),
         charged: r.charged,
+        pods_from: long(r.pods_from),
     })
 }
 

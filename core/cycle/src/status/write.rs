@@ -108,7 +108,6 @@ fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
         uid: m.uid.clone(),
         address: m.address.clone(),
         processes: m.processes.into(),
-        incarnation: m.incarnation.clone(),
     };
     api::AgentRoundStatus {
         order: name_of(&r.order),
@@ -118,6 +117,7 @@ fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
         grace_milliseconds: int(r.grace_ms),
         why: cut(&r.why, SHORT),
         charged: r.charged,
+        pods_from: int(r.pods_from),
     }
 }
 

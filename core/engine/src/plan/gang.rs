@@ -64,8 +64,8 @@ impl Step<'_> {
         self.begin_round(RoundCause::StartTimedOut, why);
     }
 
-    fn take_back(&mut self, fit: u32) {
-        let (now, from) = (self.now, self.round().map_or(0, |r| r.size));
+    pub(super) fn take_back(&mut self, fit: u32) {
+        let (now, from) = (self.now, self.state.target);
         let refusals = self.state.last_resize.as_ref().map_or(0, |r| r.refusals).saturating_add(1);
         self.state.target = fit;
         self.state.last_resize =

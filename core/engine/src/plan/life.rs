@@ -22,8 +22,7 @@ impl Step<'_> {
             all.push(self.resizing());
             all.push(self.restarting());
             all.push(self.suspended());
-            let message = "pods are recreated for each round: no agent drives the processes in them";
-            all.push(new(Kind::AgentRounds, false, Why::NoAgent, message, now));
+            all.push(self.agent_rounds());
         }
         merge(&mut self.state.conditions, all);
     }

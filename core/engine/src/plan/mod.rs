@@ -5,6 +5,7 @@
 //! made when all of them are gone. [`plan`] is idempotent: with its state written and its actions carried out,
 //! planning again yields nothing.
 
+mod agent;
 mod gang;
 mod life;
 mod outcome;

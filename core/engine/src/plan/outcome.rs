@@ -50,10 +50,11 @@ impl<'a> Step<'a> {
         self.check_backoff_limit()
     }
 
-    fn end(&mut self, phase: Phase, reason: ConditionReason, message: String) {
+    pub(super) fn end(&mut self, phase: Phase, reason: ConditionReason, message: String) {
         self.state.phase = phase;
         self.state.finished_at = Some(self.now);
         self.state.not_before = None;
+        self.state.change = None;
         let (warning, event) = match phase {
             Phase::Succeeded => (false, EventReason::JobSucceeded),
             _ => (true, EventReason::JobFailed),
@@ -66,6 +67,9 @@ impl<'a> Step<'a> {
     /// PyTorch, TensorFlow and JAX end with their master (index 0), everything else when all workers have. A pod that
     /// is being deleted proves nothing: scripts end with 0 when they are asked to stop.
     pub(super) fn has_succeeded(&self) -> bool {
+        if self.is_agent() {
+            return self.has_agent_succeeded();
+        }
         let done = |p: &Pod| p.phase == WorkerPhase::Succeeded && p.deleting.is_none();
         match self.job.framework {
             Framework::PyTorch | Framework::TensorFlow | Framework::Jax => {
@@ -81,7 +85,8 @@ impl<'a> Step<'a> {
     /// Containers that restarted in place. One fault of one worker makes its peers restart too, so the most restarted
     /// pod of the round says how many faults there were.
     fn charge_restarts(&mut self) {
-        let Some(generation) = self.round().map(|r| r.generation) else { return };
+        // An agent tells how its processes ended, whether its container was started anew for that or not.
+        let Some(generation) = self.round().filter(|r| r.agent.is_none()).map(|r| r.generation) else { return };
         let of_round = self.pods.iter().filter(|p| p.round == generation);
         let most = of_round.map(|p| p.restarts).max().unwrap_or(0);
         let Some(round) = self.state.round.as_mut().filter(|r| most > r.restarts_charged) else { return };
@@ -92,7 +97,7 @@ impl<'a> Step<'a> {
         self.event(true, EventReason::ContainersRestarted, message);
     }
 
-    fn check_backoff_limit(&mut self) -> bool {
+    pub(super) fn check_backoff_limit(&mut self) -> bool {
         let (failures, limit) = (self.state.failures, self.job.backoff_limit);
         if failures > limit {
             let message = format!("{failures} failures are more than backoffLimit ({limit})");
@@ -199,7 +204,7 @@ impl<'a> Step<'a> {
     }
 }
 
-fn because(pod: &Pod) -> String {
+pub(super) fn because(pod: &Pod) -> String {
     match (pod.exit_code, &pod.reason) {
         (Some(code), Some(reason)) => format!(" (exit code {code}, {reason})"),
         (Some(code), None) => format!(" (exit code {code})"),
@@ -209,7 +214,7 @@ fn because(pod: &Pod) -> String {
 }
 
 /// Ways of a pod's end that are nobody's fault.
-fn is_disruption(pod: &Pod) -> bool {
+pub(super) fn is_disruption(pod: &Pod) -> bool {
     const REASONS: [&str; 8] = [
         "Evicted",
         "NodeLost",

@@ -1,9 +1,11 @@
 //! A job whose status was lost.
 
+use eto_membership::Order;
+
 use crate::guard::sizes;
 use crate::job::JobSpec;
 use crate::observe::Pod;
-use crate::state::{JobState, Phase, RoundCause, RoundState};
+use crate::state::{AgentRound, JobState, Phase, RoundCause, RoundMode, RoundState};
 use crate::time::Time;
 
 use super::Group;
@@ -12,7 +14,8 @@ use super::step::gaps_of;
 /// Rebuilds the state of a job from its live pods, as after a restore from a backup without status.
 ///
 /// The present round is the newest that has a pod which is not being deleted; its size is what its pods were made
-/// for. The target is that size, never `spec.replicas`, so that a job which its policy has grown is not shrunk. What
+/// for. Where an agent drives it, it is the one that was published, which the next plan takes over; `group` is to be read
+/// before. The target is that size, never `spec.replicas`, so that a job which its policy has grown is not shrunk. What
 /// pods can't tell starts anew: failures, back-off, the resize record. Without pods it is the state of a new job.
 pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) -> JobState {
     let assigned = group.and_then(|g| g.assignment.as_ref()).map_or(0, |a| a.round.generation);
@@ -22,6 +25,10 @@ pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) ->
     };
     let live = || pods.iter().filter(|p| p.deleting.is_none() && p.round > 0);
     let Some(generation) = live().map(|p| p.round).max() else { return state };
+    if live().any(|p| p.round == generation && p.mode == RoundMode::Agent) {
+        recover_agent_round(&mut state, job, pods, group, now);
+        return state;
+    }
     let of_round = || live().filter(|p| p.round == generation);
     let mut members: Vec<u32> = of_round().map(|p| p.index).collect();
     members.sort_unstable();
@@ -55,4 +62,33 @@ pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) ->
         agent: None,
     });
     state
+}
+
+/// What can be told of a job whose pods outlive rounds: how many it has. The round is taken over from the group.
+fn recover_agent_round(state: &mut JobState, job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) {
+    let live: Vec<&Pod> = pods.iter().filter(|p| p.deleting.is_none() && p.mode == RoundMode::Agent).collect();
+    let published = group.and_then(|g| g.assignment.as_ref()).filter(|a| a.order != Order::End);
+    let mut indexes: Vec<u32> = live.iter().map(|p| p.index).collect();
+    indexes.sort_unstable();
+    indexes.dedup();
+    let size = published.map_or(indexes.len(), |a| a.round.members.len());
+    let size = u32::try_from(size).unwrap_or(u32::MAX);
+    let newest = live.iter().max_by_key(|p| (p.round, p.created));
+    state.target = sizes::down(job, size);
+    state.based_on = job.replicas;
+    state.phase = Phase::Starting;
+    state.started_at = live.iter().map(|p| p.created).min();
+    state.round = Some(RoundState {
+        generation: live.iter().map(|p| p.round).max().unwrap_or(0),
+        size,
+        template_hash: newest.map(|p| p.template_hash.clone()).unwrap_or_default(),
+        since: now,
+        running_since: None,
+        cause: RoundCause::Start,
+        complete: None,
+        required_nodes: false,
+        gaps: Vec::new(),
+        restarts_charged: 0,
+        agent: Some(AgentRound { why: "the status was lost".to_owned(), ..AgentRound::default() }),
+    });
 }

@@ -23,8 +23,16 @@ pub(super) fn batch_env(job: &JobSpec, round: &Round) -> Vec<(String, String)> {
 }
 
 impl Step<'_> {
-    /// Decides a new round of the target's size. Whom it leaves out is named in the state first.
+    /// Decides a new round of new pods, of the target's size: with an agent where one can drive it.
     pub(super) fn begin_round(&mut self, cause: RoundCause, why: &str) {
+        match self.wanted_mode().0 {
+            RoundMode::Agent => self.begin_gathering(cause, why),
+            RoundMode::Recreate => self.begin_recreation(cause, why),
+        }
+    }
+
+    /// Decides a new round of the target's size. Whom it leaves out is named in the state first.
+    pub(super) fn begin_recreation(&mut self, cause: RoundCause, why: &str) {
         let size = self.state.target;
         let hash = self.job.template.as_ref().map(|t| t.hash.clone());
         let old = self.state.round.clone();
@@ -47,17 +55,19 @@ impl Step<'_> {
             restarts_charged: 0,
             agent: None,
         });
+        self.state.change = None;
+        self.note_members();
         self.state.started_at.get_or_insert(self.now);
         let message = format!("round {} of {size} workers: {why}", self.state.last_generation);
         self.event(false, EventReason::RoundStarted, message);
     }
 
-    fn in_flight_to(&self, size: u32) -> bool {
+    pub(super) fn in_flight_to(&self, size: u32) -> bool {
         self.state.last_resize.as_ref().is_some_and(|r| r.to == size && (r.done.is_none() || r.refused))
     }
 
     /// A generation that was used and forgotten (a lost status) is not used again.
-    fn newest_generation(&self) -> u64 {
+    pub(super) fn newest_generation(&self) -> u64 {
         self.pods.iter().map(|p| p.round).max().unwrap_or(0)
     }
 
@@ -122,7 +132,7 @@ impl Step<'_> {
         }
     }
 
-    fn set_complete(&mut self) {
+    pub(super) fn set_complete(&mut self) {
         let now = self.now;
         if let Some(round) = &mut self.state.round {
             round.complete = Some(now);
@@ -130,7 +140,7 @@ impl Step<'_> {
     }
 
     /// Whether a pod that is to go keeps the next round waiting.
-    fn is_waited_for(&mut self, pod: &Pod) -> bool {
+    pub(super) fn is_waited_for(&mut self, pod: &Pod) -> bool {
         let Some(asked) = pod.deleting.filter(|_| self.is_sick(pod)) else { return true };
         let patience = millis(self.job.elasticity.drain_deadline).saturating_add(STUCK_AFTER_MS);
         let until = Time(asked.0.saturating_add(patience));
@@ -141,18 +151,9 @@ impl Step<'_> {
     fn create(&mut self, round: &RoundState, members: &[u32], missing: &[u32]) {
         let Some(full) = self.membership(round, members) else { return };
         let framework = self.job.framework.into();
-        // After a try that did not work out, the placement policy's demands are wishes.
-        let strict = self.state.start_attempts == 0;
-        let place = |index: &u32| {
-            let choice = self.facts.places.and_then(|p| p.get(index)).cloned();
-            choice.map(|c| NodeChoice { required: c.required && strict, ..c })
-        };
         self.actions.push(Action::EnsureService);
         for index in missing {
-            let node = place(index);
-            if let (true, Some(kept)) = (node.as_ref().is_some_and(|n| n.required), &mut self.state.round) {
-                kept.required_nodes = true;
-            }
+            let node = self.place(*index);
             let Some(rank) = full.rank_of(*index) else { continue };
             self.actions.push(Action::CreatePod(NewPod {
                 index: *index,
@@ -164,6 +165,16 @@ impl Step<'_> {
                 node,
             }));
         }
+    }
+
+    /// Where the placement policy wants a new worker. After a try that did not work out its demands are wishes.
+    pub(super) fn place(&mut self, index: u32) -> Option<NodeChoice> {
+        let choice = self.facts.places.and_then(|p| p.get(&index)).cloned()?;
+        let required = choice.required && self.state.start_attempts == 0;
+        if let Some(round) = self.state.round.as_mut().filter(|_| required) {
+            round.required_nodes = true;
+        }
+        Some(NodeChoice { required, ..choice })
     }
 
     fn membership(&self, round: &RoundState, members: &[u32]) -> Option<Round> {
@@ -216,7 +227,7 @@ impl Step<'_> {
 
     /// A resize that was decided and taken back before a round began (`spec.replicas` set to and fro) has nothing left
     /// to do.
-    fn close_resize(&mut self, size: u32) {
+    pub(super) fn close_resize(&mut self, size: u32) {
         let now = self.now;
         if let Some(resize) = self.state.last_resize.as_mut().filter(|r| r.done.is_none() && r.to == size) {
             resize.done = Some(now);

@@ -1,5 +1,7 @@
 //! The order of one step, and the facts that its parts share.
 
+use std::collections::BTreeSet;
+
 use super::{Action, Event, EventReason, Plan, PlanFacts, target};
 use crate::job::JobSpec;
 use crate::observe::Pod;
@@ -18,6 +20,8 @@ pub(super) struct Step<'a> {
     pub(super) looks: Vec<Time>,
     /// Why pods were refused in this step.
     pub(super) refusal: Option<String>,
+    /// UIDs of the members of the present round, where an agent drives it.
+    pub(super) in_round: BTreeSet<String>,
 }
 
 impl<'a> Step<'a> {
@@ -31,7 +35,11 @@ impl<'a> Step<'a> {
         let mut pods: Vec<&Pod> = pods.iter().collect();
         pods.sort_by(|a, b| (a.index, a.created, &a.uid).cmp(&(b.index, b.created, &b.uid)));
         let state = state.clone();
-        Step { job, facts, now, pods, state, actions: vec![], events: vec![], looks: vec![], refusal: None }
+        let (actions, events, looks) = (vec![], vec![], vec![]);
+        let mut step =
+            Step { job, facts, now, pods, state, actions, events, looks, refusal: None, in_round: BTreeSet::new() };
+        step.note_members();
+        step
     }
 
     /// The rules, in the order of their precedence. Each may begin a new round; only the last one acts on pods, and it
@@ -39,8 +47,10 @@ impl<'a> Step<'a> {
     pub(super) fn run(&mut self) {
         if self.state.phase.is_terminal() {
             self.clean_up();
+            self.tell_end();
             return;
         }
+        self.pass_generations();
         target::rebase(self.job, &mut self.state, self.now);
         // Work that was done when the user suspended it is done: it is not to be done again after a resumption.
         if self.job.suspend && !self.has_succeeded() {
@@ -49,17 +59,34 @@ impl<'a> Step<'a> {
             if !self.job.suspend {
                 self.resume();
             }
-            if !self.ended() && !self.replace_lost() {
-                self.follow_spec();
-                self.release_stuck();
-                self.carry_out();
-                self.watch_start();
+            if !self.ended() {
+                self.advance();
             }
         }
         if self.state.phase.is_terminal() {
             self.clean_up();
+            self.tell_end();
         }
         self.tell();
+    }
+
+    /// Each rule by recreation may begin a round that an agent drives.
+    fn advance(&mut self) {
+        if !self.is_agent() {
+            if self.replace_lost() {
+                return;
+            }
+            self.follow_spec();
+            if !self.is_agent() {
+                self.release_stuck();
+            }
+        }
+        if self.is_agent() {
+            self.drive();
+        } else {
+            self.carry_out();
+            self.watch_start();
+        }
     }
 
     pub(super) fn finish(mut self) -> Plan {
@@ -74,12 +101,16 @@ impl<'a> Step<'a> {
             self.event(false, EventReason::Suspended, "the job is suspended; its pods are deleted".to_owned());
             self.state.phase = Phase::Suspended;
         }
-        self.state.round = None;
         self.state.started_at = None;
         self.state.not_before = None;
         self.state.start_attempts = 0;
         // A resize in flight has lost its measure.
         self.state.last_resize = self.state.last_resize.take().filter(|r| r.done.is_some());
+        self.state.change = None;
+        if self.is_stopping_for_suspension() {
+            return;
+        }
+        self.state.round = None;
         self.delete_all("the job is suspended");
     }
 
@@ -87,7 +118,8 @@ impl<'a> Step<'a> {
         if self.state.phase == Phase::Suspended {
             self.state.phase = Phase::Pending;
             self.event(false, EventReason::Resumed, "the job goes on".to_owned());
-            if self.job.template.is_some() {
+            // One that was stopping for the suspension goes on.
+            if self.job.template.is_some() && self.state.round.is_none() {
                 self.begin_round(RoundCause::Resumed, "resumed");
             }
         }
@@ -118,11 +150,14 @@ impl<'a> Step<'a> {
 
     /// Indexes of the members of the present round, ascending.
     pub(super) fn members(&self) -> Vec<u32> {
-        self.round().map(members_of).unwrap_or_default()
+        if self.is_agent() { self.agent_members() } else { self.round().map(members_of).unwrap_or_default() }
     }
 
     /// The pod of the present round with this index; of several the one that is further on.
     pub(super) fn pod(&self, index: u32) -> Option<&'a Pod> {
+        if self.is_agent() {
+            return self.agent_pod(index);
+        }
         let generation = self.round()?.generation;
         let from = self.pods.partition_point(|p| p.index < index);
         let same = self.pods[from..].iter().take_while(|p| p.index == index).filter(|p| p.round == generation);

@@ -1,0 +1,260 @@
+//! Members that are lost, and what follows: the others go on at once, or wait for a replacement.
+
+use eto_membership::{LOSS_GRACE_MS, MemberState};
+
+use super::super::EventReason;
+use super::super::outcome::{BACKOFF_CAP, backoff, because, is_disruption};
+use super::super::step::Step;
+use super::facts::count;
+use super::orders::Begin;
+use super::{SILENT_AFTER_MS, STOP_MARGIN_MS};
+use crate::contract::{Framework, WorkerPhase};
+use crate::guard::sizes;
+use crate::job::RestartPolicy;
+use crate::observe::Pod;
+use crate::state::{ConditionReason, Phase, RoundCause, RoundMember, RoundOrder};
+use crate::time::{Time, millis};
+
+/// Why a member can't go on in its round.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Loss<'a> {
+    /// Its pod is gone.
+    Gone(u32),
+    /// Its pod is being stopped, and its processes may yet write a checkpoint.
+    Leaving(&'a Pod),
+    /// Its pod failed, and that was not its own fault.
+    Disrupted(&'a Pod),
+    /// Its pod failed.
+    Failed(&'a Pod),
+    /// Its node is not ready and its agent is not heard of.
+    CutOff(&'a Pod),
+    /// Its processes ended with this code.
+    Exited(&'a Pod, i32),
+    /// Its work was done before this round began.
+    Finished(&'a Pod),
+    /// It is not heard of, and all others wait for it.
+    Silent(&'a Pod),
+    /// It did not start its processes in time.
+    NotStarted(&'a Pod),
+}
+
+impl<'a> Loss<'a> {
+    fn pod(&self) -> Option<&'a Pod> {
+        match self {
+            Loss::Gone(_) => None,
+            Loss::Leaving(p)
+            | Loss::Disrupted(p)
+            | Loss::Failed(p)
+            | Loss::CutOff(p)
+            | Loss::Exited(p, _)
+            | Loss::Finished(p)
+            | Loss::Silent(p)
+            | Loss::NotStarted(p) => Some(p),
+        }
+    }
+
+    fn is_own_fault(&self) -> bool {
+        matches!(self, Loss::Failed(_) | Loss::Exited(..) | Loss::NotStarted(_))
+    }
+
+    /// It can still be asked to stop in its own time.
+    fn is_orderly(&self) -> bool {
+        matches!(self, Loss::Leaving(_) | Loss::Finished(_))
+    }
+
+    fn what(&self) -> String {
+        match self {
+            Loss::Gone(index) => format!("worker {index} is gone"),
+            Loss::Leaving(p) => format!("worker {} is being stopped", p.index),
+            Loss::Disrupted(p) => format!("worker {} was disrupted{}", p.index, because(p)),
+            Loss::Failed(p) => format!("worker {} failed{}", p.index, because(p)),
+            Loss::CutOff(p) => format!("worker {} is not heard of and its node is not ready", p.index),
+            Loss::Exited(p, code) => format!("the processes of worker {} ended with exit code {code}", p.index),
+            Loss::Finished(p) => format!("worker {} has done its work", p.index),
+            Loss::Silent(p) => format!("worker {} is not heard of and keeps all others waiting", p.index),
+            Loss::NotStarted(p) => format!("worker {} did not start in time", p.index),
+        }
+    }
+}
+
+impl<'a> Step<'a> {
+    /// A round whose members are not all there any more ends. True if that was the job's end.
+    pub(super) fn lose(&mut self) -> bool {
+        let losses = self.agent_losses();
+        if losses.is_empty() {
+            return false;
+        }
+        if let Some(end) = losses.iter().find_map(|l| self.is_final(l)) {
+            self.end(Phase::Failed, ConditionReason::NonRetryableExit, end);
+            return true;
+        }
+        // Where somebody was lost through nobody's fault, the others' processes failed for that.
+        let free = losses.iter().find(|l| !l.is_own_fault());
+        let why = free.or(losses.first()).map(Loss::what).unwrap_or_default();
+        let charged = free.is_none();
+        self.event(charged, EventReason::WorkerLost, why.clone());
+        if charged {
+            self.state.failures = self.state.failures.saturating_add(1);
+            if self.check_backoff_limit() {
+                return true;
+            }
+        } else {
+            self.state.disruptions = self.state.disruptions.saturating_add(1);
+            self.take_back_charge();
+        }
+        self.set_back_processes(charged);
+        self.replace(&losses, &why, charged);
+        false
+    }
+
+    /// The failure that this round began with turns out to be what the loss of another member did to its peers.
+    fn take_back_charge(&mut self) {
+        let began =
+            self.round().is_some_and(|r| r.running_since.is_none() && r.agent.as_ref().is_some_and(|a| a.charged));
+        if began {
+            self.state.failures = self.state.failures.saturating_sub(1);
+        }
+    }
+
+    /// Processes that fail once start again at once; those that fail again wait longer each time.
+    fn set_back_processes(&mut self, charged: bool) {
+        let ran = self.round().and_then(|r| r.running_since).map(|since| self.now.since(since));
+        if ran.is_some_and(|r| r >= BACKOFF_CAP) {
+            self.state.start_attempts = 0;
+        }
+        if charged {
+            self.state.start_attempts = self.state.start_attempts.saturating_add(1);
+            let again = self.state.start_attempts.saturating_sub(1);
+            self.state.not_before = (again > 0).then(|| self.now.plus(backoff(again)));
+        }
+    }
+
+    /// Begins the round of those who are left, and of those who wait to join.
+    fn replace(&mut self, losses: &[Loss<'a>], why: &str, charged: bool) {
+        let in_place = self.job.restart == RestartPolicy::OnFailure;
+        let is_out = |loss: &Loss<'a>| !matches!(loss, Loss::Exited(..)) || !in_place;
+        let out: Vec<&str> =
+            losses.iter().filter(|l| is_out(l)).filter_map(|l| l.pod()).map(|p| p.uid.as_str()).collect();
+        for loss in losses {
+            if let Loss::Silent(pod) | Loss::NotStarted(pod) | Loss::Failed(pod) | Loss::Disrupted(pod) = loss {
+                self.name_victim(pod, pod.index, &loss.what());
+            }
+        }
+        let fit = |p: &&Pod| self.is_fit(p) && !out.contains(&p.uid.as_str());
+        let left: Vec<&Pod> = self.member_pods().into_iter().filter(fit).collect();
+        let grace_ms = if losses.iter().all(Loss::is_orderly) {
+            millis(self.job.elasticity.drain_deadline)
+        } else {
+            LOSS_GRACE_MS
+        };
+        if left.is_empty() {
+            self.gather_again(RoundCause::WorkerLost, why);
+            return;
+        }
+        let members = self.with_joined(left);
+        self.begin_agent_round(&members, Begin { cause: RoundCause::WorkerLost, why, grace_ms, charged });
+    }
+
+    /// These members, and those who wait to join, as many as the target allows; no more than make a legal size.
+    pub(super) fn with_joined(&self, mut members: Vec<&'a Pod>) -> Vec<&'a Pod> {
+        let want = count(members.len()).max(self.state.target);
+        let extra = self.workers().into_iter().filter(|p| !self.is_member(p) && self.has_joined(p));
+        let extra: Vec<&Pod> = extra.filter(|p| members.iter().all(|m| m.index != p.index)).collect();
+        members.extend(extra);
+        let most = want.min(count(members.len()));
+        let size = sizes::at_most(self.job, most).unwrap_or(most);
+        members.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        members.sort_by_key(|p| p.index);
+        members
+    }
+
+    /// Losses of the present round, by rank.
+    pub(super) fn agent_losses(&self) -> Vec<Loss<'a>> {
+        let Some(agent) = self.agent().filter(|a| a.order != RoundOrder::Gather) else { return Vec::new() };
+        let heard = agent.members.iter().any(|m| self.of(m).is_some_and(|p| !self.is_silent(p)));
+        agent.members.iter().filter_map(|m| self.loss(m, heard)).collect()
+    }
+
+    fn of(&self, member: &RoundMember) -> Option<&'a Pod> {
+        let from = self.pods.partition_point(|p| p.index < member.index);
+        self.pods[from..].iter().take_while(|p| p.index == member.index).find(|p| p.uid == member.uid).copied()
+    }
+
+    fn loss(&self, member: &RoundMember, others_are_heard: bool) -> Option<Loss<'a>> {
+        let Some(pod) = self.of(member) else { return Some(Loss::Gone(member.index)) };
+        let starting = self.round().is_some_and(|r| r.running_since.is_none());
+        if pod.phase == WorkerPhase::Failed {
+            return Some(if is_disruption(pod) { Loss::Disrupted(pod) } else { Loss::Failed(pod) });
+        }
+        if self.is_cut_off(pod) {
+            return Some(Loss::CutOff(pod));
+        }
+        if self.is_finished(pod) {
+            // In its last round it is done with its part; it can't have one in a round that it did not start in.
+            let of_this = self.exit_of(pod).is_none_or(|(of, _)| of == self.generation());
+            return (self.order() == RoundOrder::Stop || !of_this).then_some(Loss::Finished(pod));
+        }
+        if self.is_leaving(pod) {
+            return Some(Loss::Leaving(pod));
+        }
+        if self.order() == RoundOrder::Run
+            && let Some((of, code)) = self.exit_of(pod)
+            && of == self.generation()
+        {
+            return Some(Loss::Exited(pod, code));
+        }
+        if starting && others_are_heard { self.late(pod) } else { None }
+    }
+
+    /// A member that keeps the others waiting beyond a deadline.
+    fn late(&self, pod: &'a Pod) -> Option<Loss<'a>> {
+        let agent = self.agent()?;
+        let since = agent.in_force?;
+        let passed = |ms: u64| Time(since.0.saturating_add(ms)) <= self.now;
+        match agent.order {
+            RoundOrder::Gather => None,
+            RoundOrder::Stop => {
+                let waited_for = agent.stopping.contains(&pod.uid) && !self.has_stopped(pod);
+                let late = passed(agent.grace_ms.saturating_add(STOP_MARGIN_MS));
+                (late && waited_for && self.is_silent(pod)).then_some(Loss::Silent(pod))
+            }
+            RoundOrder::Run => {
+                let runs = self.record(pod).is_some_and(|r| {
+                    matches!(r.report.state, MemberState::Running { generation } if generation == self.generation())
+                });
+                if runs {
+                    None
+                } else if passed(SILENT_AFTER_MS) && self.is_silent(pod) {
+                    Some(Loss::Silent(pod))
+                } else {
+                    passed(millis(self.job.elasticity.start_deadline)).then_some(Loss::NotStarted(pod))
+                }
+            }
+        }
+    }
+
+    /// PyTorch, TensorFlow and JAX end with index 0 or with their coordinator (rank 0), everything else when all workers
+    /// have.
+    pub(in crate::plan) fn has_agent_succeeded(&self) -> bool {
+        let Some(agent) = self.agent() else { return false };
+        let done = |m: &RoundMember| self.of(m).is_some_and(|p| self.is_finished(p));
+        match self.job.framework {
+            Framework::PyTorch | Framework::TensorFlow | Framework::Jax => {
+                agent.members.iter().enumerate().any(|(rank, m)| (rank == 0 || m.index == 0) && done(m))
+            }
+            Framework::Custom => !agent.members.is_empty() && agent.members.iter().all(done),
+        }
+    }
+
+    /// `ExitCode`: 1 to 127 are final.
+    fn is_final(&self, loss: &Loss<'_>) -> Option<String> {
+        let code = match loss {
+            Loss::Failed(pod) => pod.exit_code?,
+            Loss::Exited(_, code) => *code,
+            _ => return None,
+        };
+        let ends = self.job.restart == RestartPolicy::ExitCode && (1..128).contains(&code);
+        let index = loss.pod().map_or(0, |p| p.index);
+        ends.then(|| format!("worker {index} ended with exit code {code}, which is final"))
+    }
+}

@@ -1,0 +1,248 @@
+//! How a round begins, and how it goes from `Stop` to `Run`.
+
+use std::collections::BTreeSet;
+
+use eto_membership::{Candidate, Member, MemberState, Round};
+
+use super::super::EventReason;
+use super::super::step::{Step, gaps_of};
+use super::STOP_MARGIN_MS;
+use super::facts::count;
+use crate::guard::sizes;
+use crate::observe::Pod;
+use crate::state::{AgentRound, Change, ChangeStep, Phase, RoundCause, RoundMember, RoundOrder, RoundState};
+use crate::time::Time;
+
+/// How a round begins.
+#[derive(Clone, Copy)]
+pub(super) struct Begin<'b> {
+    pub(super) cause: RoundCause,
+    pub(super) why: &'b str,
+    /// What processes of earlier rounds get to stop, in milliseconds.
+    pub(super) grace_ms: u64,
+    /// A failure was charged for it.
+    pub(super) charged: bool,
+}
+
+impl<'a> Step<'a> {
+    /// Decides the round of these pods, to be published with the order `Stop`.
+    pub(super) fn begin_agent_round(&mut self, pods: &[&'a Pod], begin: Begin<'_>) {
+        let Some(old) = self.state.round.clone() else { return };
+        let before = old.agent.clone().unwrap_or_default();
+        let members = self.ranked(pods, &before);
+        let stopping = self.to_be_stopped(&before);
+        let unused = before.order == RoundOrder::Gather && old.generation > self.published();
+        let generation = if unused { old.generation } else { self.next_generation() };
+        let mut indexes: Vec<u32> = members.iter().map(|m| m.index).collect();
+        indexes.sort_unstable();
+        self.note_stop(&old, &before, count(members.len()), begin.cause);
+        let size = count(members.len());
+        self.state.round = Some(RoundState {
+            generation,
+            size,
+            since: self.now,
+            running_since: None,
+            cause: begin.cause,
+            complete: Some(self.now),
+            gaps: gaps_of(&indexes),
+            restarts_charged: 0,
+            agent: Some(AgentRound {
+                order: RoundOrder::Stop,
+                in_force: None,
+                members,
+                stopping,
+                grace_ms: begin.grace_ms,
+                why: begin.why.to_owned(),
+                charged: begin.charged,
+                pods_from: before.pods_from,
+            }),
+            ..old
+        });
+        self.note_members();
+        let message = format!("round {generation} of {size} workers: {}", begin.why);
+        self.event(false, EventReason::RoundStarted, message);
+    }
+
+    /// A change goes from what can be taken back to what can't.
+    fn note_stop(&mut self, old: &RoundState, before: &AgentRound, to: u32, cause: RoundCause) {
+        let (now, trained) = (self.now, old.running_since.is_some());
+        if before.order == RoundOrder::Gather && self.state.change.is_none() {
+            return;
+        }
+        let change = self.state.change.get_or_insert(Change {
+            cause,
+            from: old.size,
+            to,
+            step: ChangeStep::Stopping,
+            decided: now,
+            since: now,
+            checkpoint: None,
+            stopped: None,
+            steps_lost: None,
+        });
+        (change.step, change.since) = (ChangeStep::Stopping, now);
+        if trained || change.stopped.is_none() {
+            change.stopped = Some(now);
+            change.steps_lost = None;
+        }
+    }
+
+    /// Members in rank order. Those of the round before come first, so that the coordinator is one who has trained;
+    /// of these the lowest index.
+    fn ranked(&self, pods: &[&Pod], before: &AgentRound) -> Vec<RoundMember> {
+        let candidate = |pod: &&Pod| {
+            let record = self.record(pod);
+            let known = before.members.iter().find(|m| m.uid == pod.uid);
+            let address = record.map(|r| &r.report.address).filter(|a| !a.is_empty()).or(known.map(|m| &m.address));
+            let processes = record.map_or(known.map_or(1, |m| m.processes), |r| r.report.processes);
+            let member = Member {
+                index: pod.index,
+                address: address.cloned().unwrap_or_default(),
+                uid: Some(pod.uid.clone()),
+                processes: processes.max(1),
+            };
+            Candidate { member, healthy_since_ms: Some(u64::from(known.is_none())) }
+        };
+        let round = Round::plan("", "", 0, pods.iter().map(candidate).collect(), self.facts.ports);
+        let member = |m: Member| RoundMember {
+            index: m.index,
+            uid: m.uid.unwrap_or_default(),
+            address: m.address,
+            processes: m.processes,
+        };
+        round.map(|r| r.members.into_iter().map(member).collect()).unwrap_or_default()
+    }
+
+    /// UIDs of the pods in which something of an earlier round may run, or may yet be started.
+    fn to_be_stopped(&self, before: &AgentRound) -> Vec<String> {
+        let told = match before.order {
+            RoundOrder::Gather => Vec::new(),
+            RoundOrder::Stop => before.stopping.clone(),
+            RoundOrder::Run => before.members.iter().map(|m| m.uid.clone()).collect(),
+        };
+        let runs = |p: &Pod| self.record(p).is_some_and(|r| matches!(r.report.state, MemberState::Running { .. }));
+        let counts = |p: &&&Pod| self.may_run(p) && (told.contains(&p.uid) || runs(p));
+        self.pods.iter().filter(counts).map(|p| p.uid.clone()).collect()
+    }
+
+    /// Whether processes of it can be at work at all.
+    fn may_run(&self, pod: &Pod) -> bool {
+        !pod.is_ended() && !self.is_cut_off(pod)
+    }
+
+    /// Whether nothing of an earlier round runs in this pod, by its agent's own word.
+    pub(super) fn has_stopped(&self, pod: &Pod) -> bool {
+        self.record(pod).is_some_and(|r| {
+            let told = r.report.generation >= self.generation() || r.report.leaving;
+            told && !matches!(r.report.state, MemberState::Running { generation } if generation < self.generation())
+        })
+    }
+
+    /// The order in the group is the one that was decided.
+    pub(super) fn note_in_force(&mut self) {
+        let (now, generation) = (self.now, self.generation());
+        let published = self.facts.group.and_then(|g| g.assignment.as_ref());
+        let Some(agent) = self.agent_mut().filter(|a| a.in_force.is_none() && a.order != RoundOrder::Gather) else {
+            return;
+        };
+        let order = super::publish::order(agent.order);
+        if published.is_some_and(|a| a.round.generation == generation && Some(a.order) >= order) {
+            agent.in_force = Some(now);
+        }
+    }
+
+    /// Who has not stopped yet, in a round that waits for that; and until when it waits.
+    pub(super) fn still_stopping(&mut self) -> (bool, Option<Time>) {
+        let run = self.pods.iter().filter(|p| self.may_run(p) && !self.has_stopped(p));
+        let run: BTreeSet<&str> = run.map(|p| p.uid.as_str()).collect();
+        let left: Vec<String> = self
+            .agent()
+            .map_or(Vec::new(), |a| a.stopping.iter().filter(|uid| run.contains(uid.as_str())).cloned().collect());
+        let waits = !left.is_empty();
+        let mut until = None;
+        if let Some(agent) = self.agent_mut() {
+            agent.stopping = left;
+            let patience = agent.grace_ms.saturating_add(STOP_MARGIN_MS);
+            until = agent.in_force.map(|t| Time(t.0.saturating_add(patience)));
+        }
+        (waits, until)
+    }
+
+    /// From `Stop` to `Run`, or to waiting for those who are missing.
+    pub(super) fn go_from_stop(&mut self) {
+        if self.order() != RoundOrder::Stop || self.state.phase == Phase::Suspended {
+            return;
+        }
+        let (waits, until) = self.still_stopping();
+        if waits {
+            match until {
+                Some(until) if until <= self.now => {}
+                until => {
+                    self.looks.extend(until);
+                    return;
+                }
+            }
+            // Nobody is heard of: it is the gateway that is not. The members are not to be told anything now.
+            if self.member_pods().iter().all(|p| self.is_silent(p)) {
+                self.looks.push(Time(self.now.0.saturating_add(eto_membership::HEARTBEAT_MS)));
+                return;
+            }
+        }
+        self.note_lost_steps();
+        if self.has_other_template() {
+            self.gather_again(RoundCause::TemplateChanged, "the pod template changed");
+            return;
+        }
+        let Some(round) = self.state.round.clone() else { return };
+        let members = self.with_joined(self.fit_members());
+        let size = count(members.len());
+        if sizes::at_most(self.job, size) != Some(size) {
+            let why = round.agent.map(|a| a.why).unwrap_or_default();
+            self.gather_again(round.cause, &why);
+            return;
+        }
+        if let Some(later) = self.state.not_before.filter(|t| *t > self.now) {
+            self.looks.push(later);
+            return;
+        }
+        if members.len() != self.in_round.len() || !members.iter().all(|p| self.is_member(p)) {
+            let agent = round.agent.unwrap_or_default();
+            let begin = Begin { cause: round.cause, why: &agent.why, grace_ms: agent.grace_ms, charged: agent.charged };
+            self.begin_agent_round(&members, begin);
+        }
+        self.order_run();
+    }
+
+    fn order_run(&mut self) {
+        let now = self.now;
+        if let Some(agent) = self.agent_mut() {
+            (agent.order, agent.in_force) = (RoundOrder::Run, None);
+            agent.stopping.clear();
+        }
+        if let Some(change) = &mut self.state.change {
+            (change.step, change.since) = (ChangeStep::Starting, now);
+        }
+        self.state.started_at.get_or_insert(now);
+    }
+
+    /// What the members had done when all had stopped, beyond the checkpoint that they go on from.
+    fn note_lost_steps(&mut self) {
+        let records = || self.facts.group.into_iter().flat_map(|g| g.members.values());
+        let done = records().filter_map(|r| r.report.progress).map(|p| p.step).max();
+        let kept = records().filter_map(|r| r.report.checkpoint).max();
+        let lost = done.zip(kept).map(|(done, kept)| done.saturating_sub(kept.step));
+        if let Some(change) = self.state.change.as_mut().filter(|c| c.steps_lost.is_none()) {
+            change.steps_lost = lost;
+        }
+    }
+
+    /// The highest generation that agents may know of.
+    fn published(&self) -> u64 {
+        self.facts.group.map_or(0, eto_membership::Group::highest_generation)
+    }
+
+    pub(super) fn next_generation(&mut self) -> u64 {
+        self.state.last_generation = self.state.last_generation.max(self.newest_generation()).max(self.published()) + 1;
+        self.state.last_generation
+    }
+}

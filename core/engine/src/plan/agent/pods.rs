@@ -1,0 +1,66 @@
+//! Which pods there are to be, whatever round they are in.
+
+use super::super::step::Step;
+use super::super::{Action, NewPod};
+use crate::observe::Pod;
+use crate::state::RoundMode;
+
+impl Step<'_> {
+    /// Deletes pods that no round can use, and makes those that are missing.
+    pub(super) fn keep_pods(&mut self) {
+        let useless: Vec<&Pod> = {
+            let workers = self.workers();
+            let works = |p: &Pod| workers.iter().any(|w| w.uid == p.uid);
+            let stops = |p: &Pod| self.agent().is_some_and(|a| a.stopping.contains(&p.uid)) && !p.is_ended();
+            self.pods.iter().copied().filter(|p| !self.is_member(p) && !works(p) && !stops(p)).collect()
+        };
+        for pod in &useless {
+            let named = self.state.victims.iter().find(|v| v.uid == pod.uid);
+            let why = named.map_or_else(|| "no round can use it".to_owned(), |v| format!("given up: {}", v.reason));
+            self.delete(pod, &why);
+        }
+        let other = self.round().map(|r| r.template_hash.clone()).unwrap_or_default();
+        let stranger = |p: &&&Pod| p.mode != RoundMode::Agent || p.template_hash != other || self.is_released(p);
+        let strangers: Vec<&Pod> = useless.iter().filter(stranger).copied().collect();
+        if strangers.iter().any(|p| self.is_waited_for(p)) {
+            return;
+        }
+        self.create_missing();
+    }
+
+    fn is_released(&self, pod: &Pod) -> bool {
+        self.agent().is_some_and(|a| pod.round < a.pods_from)
+    }
+
+    fn create_missing(&mut self) {
+        if self.job.template.is_none() || self.has_other_template() {
+            return;
+        }
+        let mut indexes: Vec<u32> = self.workers().iter().map(|p| p.index).collect();
+        let missing = self.fill_up(&mut indexes);
+        if missing.is_empty() {
+            return;
+        }
+        if let Some(later) = self.state.not_before.filter(|t| *t > self.now) {
+            self.looks.push(later);
+            return;
+        }
+        let (round, size) = (self.generation(), self.state.target);
+        self.actions.push(Action::EnsureService);
+        for index in missing {
+            let node = self.place(index);
+            let of_index = self.pods.iter().filter(|p| p.index == index);
+            let incarnation = of_index.map(|p| p.incarnation).max().unwrap_or(0).saturating_add(1);
+            let mode = RoundMode::Agent;
+            self.actions.push(Action::CreatePod(NewPod {
+                index,
+                round,
+                size,
+                incarnation,
+                mode,
+                env: Vec::new(),
+                node,
+            }));
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! What agents are told, and what of it may be older or newer than the state.
+
+use std::collections::BTreeMap;
+
+use eto_membership::{Assignment, Member, Order, Round};
+
+use super::super::Action;
+use super::super::step::{Step, gaps_of};
+use super::facts::count;
+use super::orders::Begin;
+use crate::observe::Pod;
+use crate::state::{AgentRound, RoundMember, RoundOrder, RoundState};
+use crate::time::millis;
+
+/// What an order is called when it is published.
+pub(super) fn order(order: RoundOrder) -> Option<Order> {
+    match order {
+        RoundOrder::Gather => None,
+        RoundOrder::Stop => Some(Order::Stop),
+        RoundOrder::Run => Some(Order::Run),
+    }
+}
+
+impl Step<'_> {
+    /// A generation that agents know of is not given to another round.
+    pub(in crate::plan) fn pass_generations(&mut self) {
+        let known = self.facts.group.map_or(0, eto_membership::Group::highest_generation);
+        self.state.last_generation = self.state.last_generation.max(known);
+    }
+
+    /// A state that is older than what agents were told (a status lost, or from a backup) takes the published round
+    /// over, so that nothing is restarted; where that can't be, the next round gets a generation of its own.
+    pub(super) fn adopt_published(&mut self) {
+        let Some(group) = self.facts.group else { return };
+        let (ours, gathers) = (self.generation(), self.order() == RoundOrder::Gather);
+        if let Some(published) = &group.assignment {
+            let theirs = published.round.generation;
+            let newer = theirs > ours || (theirs == ours && gathers);
+            if newer && published.order != Order::End && self.take_over(published) {
+                return;
+            }
+            let uid_of = |m: &Member| m.uid.clone().unwrap_or_default();
+            let same = published.round.members.iter().map(uid_of).eq(self.agent().into_iter().flat_map(uids));
+            if theirs == ours && !gathers && (!same || published.order == Order::End) {
+                self.renumber();
+                return;
+            }
+        }
+        if group.highest_generation() > ours && !gathers {
+            self.renumber();
+        }
+    }
+
+    fn take_over(&mut self, published: &Assignment) -> bool {
+        let of = |m: &Member| self.pods.iter().copied().find(|p| Some(&p.uid) == m.uid.as_ref());
+        let there: Vec<&Pod> = published.round.members.iter().filter_map(of).collect();
+        let Some(template_hash) = there.first().map(|p| p.template_hash.clone()) else { return false };
+        let Some(old) = self.state.round.clone() else { return false };
+        let members: Vec<RoundMember> = published
+            .round
+            .members
+            .iter()
+            .map(|m| RoundMember {
+                index: m.index,
+                uid: m.uid.clone().unwrap_or_default(),
+                address: m.address.clone(),
+                processes: m.processes,
+            })
+            .collect();
+        let mut indexes: Vec<u32> = members.iter().map(|m| m.index).collect();
+        indexes.sort_unstable();
+        let stops = published.order == Order::Stop;
+        self.state.round = Some(RoundState {
+            generation: published.round.generation,
+            size: count(members.len()),
+            template_hash,
+            since: self.now,
+            running_since: None,
+            complete: Some(self.now),
+            gaps: gaps_of(&indexes),
+            agent: Some(AgentRound {
+                order: if stops { RoundOrder::Stop } else { RoundOrder::Run },
+                in_force: Some(self.now),
+                stopping: if stops { members.iter().map(|m| m.uid.clone()).collect() } else { Vec::new() },
+                members,
+                grace_ms: published.grace_ms,
+                why: published.why.clone(),
+                charged: false,
+                pods_from: 0,
+            }),
+            ..old
+        });
+        self.state.change = None;
+        self.note_members();
+        true
+    }
+
+    /// The same members under a generation that nobody knows yet.
+    fn renumber(&mut self) {
+        let Some(round) = self.state.round.clone() else { return };
+        let pods = self.fit_members();
+        let why = "the round before it was another than the operator's";
+        let grace_ms = millis(self.job.elasticity.drain_deadline);
+        self.begin_agent_round(&pods, Begin { cause: round.cause, why, grace_ms, charged: false });
+    }
+
+    /// Asks for the order of the present round to be written, where it is not there.
+    pub(super) fn publish(&mut self) {
+        let (Some(group), Some(round)) = (self.facts.group, self.state.round.as_ref()) else { return };
+        let Some(agent) = &round.agent else { return };
+        let Some(order) = order(agent.order) else { return };
+        let current = group.assignment.as_ref();
+        if current.is_some_and(|a| (a.round.generation, a.order) >= (round.generation, order)) {
+            return;
+        }
+        // Within a generation the round is the one that was published, to the letter.
+        let published = current.filter(|a| a.round.generation == round.generation).map(|a| a.round.clone());
+        let assignment = Assignment {
+            round: published.unwrap_or_else(|| self.round_of(round.generation, agent)),
+            order,
+            framework: self.job.framework.into(),
+            grace_ms: agent.grace_ms,
+            env: BTreeMap::new(),
+            why: agent.why.clone(),
+        };
+        self.actions.push(Action::Assign(Box::new(assignment)));
+    }
+
+    fn round_of(&self, generation: u64, agent: &AgentRound) -> Round {
+        let member = |m: &RoundMember| Member {
+            index: m.index,
+            address: m.address.clone(),
+            uid: Some(m.uid.clone()),
+            processes: m.processes,
+        };
+        Round {
+            job: self.job.key.to_string(),
+            generation,
+            id: format!("{}-{generation}", self.job.uid),
+            members: agent.members.iter().map(member).collect(),
+            coordinator: 0,
+            port: self.facts.ports.of(generation),
+        }
+    }
+
+    /// The job has ended: agents end with the code of their processes.
+    pub(in crate::plan) fn tell_end(&mut self) {
+        let Some(published) = self.facts.group.and_then(|g| g.assignment.as_ref()) else { return };
+        if published.order != Order::End {
+            let why = "the job has ended".to_owned();
+            self.actions.push(Action::Assign(Box::new(Assignment { order: Order::End, why, ..published.clone() })));
+        }
+    }
+}
+
+fn uids(agent: &AgentRound) -> impl Iterator<Item = String> {
+    agent.members.iter().map(|m| m.uid.clone())
+}
