@@ -1,6 +1,7 @@
 //! Tests of the engine through its public functions.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+mod agents;
 mod common;
 mod controller;
 mod gang;

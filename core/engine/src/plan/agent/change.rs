@@ -39,7 +39,7 @@ impl<'a> Step<'a> {
             }
             std::cmp::Ordering::Equal => {
                 self.give_up_surplus(target);
-                self.drop_change();
+                if self.idle_master().is_some() { self.shrink(members) } else { self.drop_change() }
             }
             std::cmp::Ordering::Greater => self.shrink(members),
         }
@@ -130,25 +130,37 @@ impl<'a> Step<'a> {
         self.looks.push(self.now.plus(self.job.elasticity.start_deadline));
     }
 
-    /// Whoever is not in the round goes at once; members are named when the others stop.
+    /// The master has come back and is in no round.
+    fn idle_master(&self) -> Option<&'a Pod> {
+        self.workers().into_iter().find(|p| p.index == 0 && !self.is_member(p) && self.has_joined(p))
+    }
+
+    /// Whoever is not in the round goes at once; members are named when the others stop. A master that came back while
+    /// the target fell takes a member's place.
     fn shrink(&mut self, members: u32) {
         let target = self.state.target;
         self.give_up_surplus(members);
         if !self.is_boundary(RoundCause::Shrink, target) {
             return;
         }
-        let indexes = self.agent_members();
-        let number = usize::try_from(members.saturating_sub(target)).unwrap_or(usize::MAX);
+        let master = self.idle_master();
+        let mut pool = self.fit_members();
+        pool.extend(master);
+        let mut indexes: Vec<u32> = pool.iter().map(|p| p.index).collect();
+        indexes.sort_unstable();
+        let number = usize::try_from(count(pool.len()).saturating_sub(target)).unwrap_or(usize::MAX);
         let chosen = victims::choose(self, &indexes, number);
         for (index, pod, reason) in &chosen {
             if let Some(pod) = pod {
                 self.name_victim(pod, *index, reason);
             }
         }
-        let goes = |p: &Pod| chosen.iter().any(|(index, ..)| *index == p.index);
-        let stay: Vec<&Pod> = self.fit_members().into_iter().filter(|p| !goes(p)).collect();
-        let why = format!("shrink from {members} to {target}");
-        self.stop_for(&stay, RoundCause::Shrink, &why);
+        pool.retain(|p| !chosen.iter().any(|(index, ..)| *index == p.index));
+        let why = match master {
+            Some(_) if members == target => "the master is back".to_owned(),
+            _ => format!("shrink from {members} to {target}"),
+        };
+        self.stop_for(&pool, RoundCause::Shrink, &why);
     }
 
     fn stop_for(&mut self, pods: &[&'a Pod], cause: RoundCause, why: &str) {
@@ -157,11 +169,16 @@ impl<'a> Step<'a> {
         self.go_from_stop();
     }
 
-    /// Names those beyond `keep` workers who are in no round: the latest to come first.
+    /// Names those beyond `keep` workers who are in no round: the latest to come first, and the master only where it
+    /// has not come at all.
     pub(super) fn give_up_surplus(&mut self, keep: u32) {
         let workers = self.workers();
         let surplus = count(workers.len()).saturating_sub(keep);
-        let mut idle: Vec<&Pod> = workers.into_iter().filter(|p| !self.is_member(p) && p.index != 0).collect();
+        let mut idle: Vec<&Pod> = workers
+            .into_iter()
+            .filter(|p| !self.is_member(p))
+            .filter(|p| p.index != 0 || !self.has_joined(p))
+            .collect();
         idle.sort_by_key(|p| (self.has_joined(p), p.node.is_some(), std::cmp::Reverse(p.index)));
         for pod in idle.into_iter().take(usize::try_from(surplus).unwrap_or(usize::MAX)) {
             let reason = if self.has_joined(pod) { "it is not needed any more" } else { "it is pending" };

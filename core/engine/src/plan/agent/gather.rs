@@ -11,7 +11,7 @@ use crate::observe::Pod;
 use crate::state::{AgentRound, ChangeStep, RoundCause, RoundOrder, RoundState};
 use crate::time::millis;
 
-impl<'a> Step<'a> {
+impl Step<'_> {
     /// Decides to wait for pods of the job's present template: the first round, or the next with new pods.
     pub(in crate::plan) fn begin_gathering(&mut self, cause: RoundCause, why: &str) {
         let hash = self.job.template.as_ref().map(|t| t.hash.clone());

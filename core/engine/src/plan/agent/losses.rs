@@ -134,7 +134,7 @@ impl<'a> Step<'a> {
         let in_place = self.job.restart == RestartPolicy::OnFailure;
         let is_out = |loss: &Loss<'a>| !matches!(loss, Loss::Exited(..)) || !in_place;
         let out: Vec<&str> =
-            losses.iter().filter(|l| is_out(l)).filter_map(|l| l.pod()).map(|p| p.uid.as_str()).collect();
+            losses.iter().filter(|l| is_out(l)).filter_map(Loss::pod).map(|p| p.uid.as_str()).collect();
         for loss in losses {
             if let Loss::Silent(pod) | Loss::NotStarted(pod) | Loss::Failed(pod) | Loss::Disrupted(pod) = loss {
                 self.name_victim(pod, pod.index, &loss.what());
@@ -147,7 +147,9 @@ impl<'a> Step<'a> {
         } else {
             LOSS_GRACE_MS
         };
-        if left.is_empty() {
+        // With nobody left, the round is an empty one as long as something has to stop for it.
+        let before = self.agent().cloned().unwrap_or_default();
+        if left.is_empty() && self.to_be_stopped(&before).is_empty() {
             self.gather_again(RoundCause::WorkerLost, why);
             return;
         }

@@ -114,7 +114,7 @@ impl<'a> Step<'a> {
     }
 
     /// UIDs of the pods in which something of an earlier round may run, or may yet be started.
-    fn to_be_stopped(&self, before: &AgentRound) -> Vec<String> {
+    pub(super) fn to_be_stopped(&self, before: &AgentRound) -> Vec<String> {
         let told = match before.order {
             RoundOrder::Gather => Vec::new(),
             RoundOrder::Stop => before.stopping.clone(),
@@ -183,7 +183,8 @@ impl<'a> Step<'a> {
                 }
             }
             // Nobody is heard of: it is the gateway that is not. The members are not to be told anything now.
-            if self.member_pods().iter().all(|p| self.is_silent(p)) {
+            let members = self.member_pods();
+            if !members.is_empty() && members.iter().all(|p| self.is_silent(p)) {
                 self.looks.push(Time(self.now.0.saturating_add(eto_membership::HEARTBEAT_MS)));
                 return;
             }

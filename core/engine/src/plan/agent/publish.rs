@@ -8,6 +8,7 @@ use super::super::Action;
 use super::super::step::{Step, gaps_of};
 use super::facts::count;
 use super::orders::Begin;
+use crate::contract::WorkerPhase;
 use crate::observe::Pod;
 use crate::state::{AgentRound, RoundMember, RoundOrder, RoundState};
 use crate::time::millis;
@@ -70,6 +71,12 @@ impl Step<'_> {
         let mut indexes: Vec<u32> = members.iter().map(|m| m.index).collect();
         indexes.sort_unstable();
         let stops = published.order == Order::Stop;
+        // Whoever was left out of it is not known any more: what runs, or is not heard of, is waited for.
+        let mut stopping = self.to_be_stopped(&AgentRound::default());
+        let unknown = |p: &&&Pod| p.phase == WorkerPhase::Running && self.record(p).is_none() && !self.is_cut_off(p);
+        stopping.extend(self.pods.iter().filter(unknown).map(|p| p.uid.clone()));
+        stopping
+            .extend(members.iter().map(|m| m.uid.clone()).filter(|uid| !stopping.contains(uid)).collect::<Vec<_>>());
         self.state.round = Some(RoundState {
             generation: published.round.generation,
             size: count(members.len()),
@@ -81,7 +88,7 @@ impl Step<'_> {
             agent: Some(AgentRound {
                 order: if stops { RoundOrder::Stop } else { RoundOrder::Run },
                 in_force: Some(self.now),
-                stopping: if stops { members.iter().map(|m| m.uid.clone()).collect() } else { Vec::new() },
+                stopping: if stops { stopping } else { Vec::new() },
                 members,
                 grace_ms: published.grace_ms,
                 why: published.why.clone(),

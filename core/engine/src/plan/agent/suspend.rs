@@ -10,11 +10,14 @@ impl Step<'_> {
     /// Whether pods are still to be kept: something stops in them. Waited for no longer than for a drain, whether
     /// agents can be told or not.
     pub(in crate::plan) fn is_stopping_for_suspension(&mut self) -> bool {
-        if !self.is_agent() || !self.facts.agent.gateway || self.order() == RoundOrder::Gather {
+        if !self.is_agent() || !self.facts.agent.gateway {
             return false;
         }
         if self.facts.group.is_some() {
             self.adopt_published();
+        }
+        if self.order() == RoundOrder::Gather {
+            return false;
         }
         if self.order() == RoundOrder::Run {
             let pods = self.fit_members();
