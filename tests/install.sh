@@ -60,7 +60,7 @@ tests/cluster/image.sh eto-operator:dev "$tmp/root" /usr/bin/elastic-training-op
 check "the CRD is accepted" kubectl apply -f deploy/crds.yaml
 check "the chart is accepted" helm upgrade --install elastic-training deploy/chart/elastic-training-operator --namespace elastic-system --create-namespace \
   --set image.repository=localhost/eto-operator --set image.tag=dev --set image.pullPolicy=Never \
-  --set settings.evaluation.period=1s
+  --set settings.evaluation.period=1s --set gateway.enabled=false
 kubectl label namespace elastic-system pod-security.kubernetes.io/enforce=restricted >/dev/null
 op="kubectl -n elastic-system"
 

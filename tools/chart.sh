@@ -67,10 +67,17 @@ same "its rights with watch-all-pods" "$(printf '%s\n[pods] [list, watch]' "$clu
 same "its rights in the namespace, with the cluster's," "$(rules ClusterRole $name)" \
   "$({ rules Role $name-jobs "${one[@]}"; echo "$cluster"; } | sort)"
 same "the rights of an operator for all namespaces" "" "$(rules Role $name-jobs)"
+has 'etcd-endpoints = "https://elastic-training-operator-etcd-0\..*:2379"$' --set gateway.enabled=true
+has '--initial-cluster=.*-etcd-2=https://' --set gateway.enabled=true --set gateway.etcd.replicas=3 --set gateway.etcd.persistence.enabled=true
+has 'secretName: mine' --set gateway.enabled=true --set 'gateway.etcd.external.endpoints={https://e:2379}' --set gateway.etcd.external.secretName=mine
+refused --set gateway.enabled=true --set 'gateway.etcd.external.endpoints={https://e:2379}'
+refused --set gateway.enabled=true --set gateway.etcd.replicas=3
+refused --set gateway.etcd.replicas=2 --set gateway.etcd.persistence.enabled=true
 refused --set replica=3
 refused --set metrics.port=80
 refused --set image.digest=sha256:1
 refused --set serviceAccount.create=false
 refused --kube-version 1.20.0
 if render --set replicas=1 | grep -q 'kind: PodDisruptionBudget'; then die "a single replica must have no PodDisruptionBudget"; fi
-echo "chart: lint and $((n + 1)) renderings as they must be"
+if render --set gateway.enabled=false | grep -qE 'StatefulSet|tokenreviews|gateway|resources: .secrets'; then die "without the gateway there must be nothing of it"; fi
+echo "chart: lint and $((n + 2)) renderings as they must be"

@@ -14,14 +14,13 @@ mode=${1:-}
 chart=deploy/chart/elastic-training-operator
 tmp=$(mktemp -d)
 trap 'rm -rf "$tmp"' EXIT
-bad=0
 
 # put FILE: takes standard input as what FILE must be.
 put() {
   cat >"$tmp/new"
   [ -s "$tmp/new" ] || die "$1: nothing was generated"
   if [ "$mode" = check ]; then
-    diff -u --label "$1" --label "$1 (generated)" "$1" "$tmp/new" >"$tmp/diff" 2>&1 || { head -n 40 "$tmp/diff"; bad=1; }
+    diff -u --label "$1" --label "$1 (generated)" "$1" "$tmp/new" >"$tmp/diff" 2>&1 || { head -n 40 "$tmp/diff"; touch "$tmp/bad"; }
   elif ! cmp -s "$tmp/new" "$1"; then
     mkdir -p "$(dirname "$1")"
     cp "$tmp/new" "$1"
@@ -50,5 +49,5 @@ size=$(wc -c <"$tmp/crds")
 
 tools/settings-doc.sh "$bin/elastic-training-operator" "$made" | put docs/settings.md
 
-[ $bad = 0 ] || die "run \`make generate\` and commit what it writes"
+[ ! -e "$tmp/bad" ] || die "run \`make generate\` and commit what it writes"
 [ "$mode" = write ] || echo "generate: all files are what \`make generate\` writes"

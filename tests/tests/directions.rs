@@ -19,7 +19,10 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("eto-policy-host", &["eto-engine"]),
     ("eto-signals", &["eto-engine"]),
     ("eto-cycle", &["eto-api", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
-    ("eto-operator", &["eto-api", "eto-cycle", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
+    (
+        "eto-operator",
+        &["eto-api", "eto-cycle", "eto-engine", "eto-gateway", "eto-membership", "eto-policy-host", "eto-signals"],
+    ),
     ("eto-local", &["eto-api", "eto-cycle", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
     (
         "eto-cli",
@@ -27,6 +30,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "eto-api",
             "eto-cycle",
             "eto-engine",
+            "eto-gateway",
             "eto-local",
             "eto-membership",
             "eto-operator",

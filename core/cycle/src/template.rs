@@ -39,12 +39,8 @@ impl Role {
 /// # Errors
 /// Everything in it that core/v1 does not know how to read, with field paths.
 pub fn merged(job: &ElasticJob, role: Role) -> Result<Option<PodTemplateSpec>, SpecProblems> {
-    let own = job.spec.master.as_ref().and_then(|m| m.template.as_ref()).filter(|_| role == Role::Master);
-    let (path, value) = match (own, &job.spec.template) {
-        (Some(v), _) => ("spec.master.template", v),
-        (None, Some(v)) => ("spec.template", v),
-        (None, None) => return Ok(None),
-    };
+    let Some(value) = masters_own(job, role).or(job.spec.template.as_ref()) else { return Ok(None) };
+    let path = path(job, role);
     let mut problems = SpecProblems::default();
     let template = read_template(path, value, &mut problems);
     let short = ShortForms::read(job, &mut problems);
@@ -53,8 +49,17 @@ pub fn merged(job: &ElasticJob, role: Role) -> Result<Option<PodTemplateSpec>, S
     Ok(Some(template))
 }
 
+fn masters_own(job: &ElasticJob, role: Role) -> Option<&Value> {
+    job.spec.master.as_ref().and_then(|m| m.template.as_ref()).filter(|_| role == Role::Master)
+}
+
+/// The field that a role's template is written in.
+pub(crate) fn path(job: &ElasticJob, role: Role) -> &'static str {
+    if masters_own(job, role).is_some() { "spec.master.template" } else { "spec.template" }
+}
+
 /// The variable by which users of `torchrun` say how many processes a worker runs.
-const PROCESSES: &str = "PET_NPROC_PER_NODE";
+pub(crate) const PROCESSES: &str = "PET_NPROC_PER_NODE";
 
 /// Processes that one worker runs: `nprocPerNode`, else `PET_NPROC_PER_NODE` of its first container, else 1.
 pub(crate) fn processes(job: &ElasticJob, spec: &PodSpec, problems: &mut SpecProblems) -> u32 {

@@ -43,7 +43,7 @@ fn the_guides_jobs_give_these_pods() {
     for (file, _) in GUIDE.into_iter().skip(1) {
         let job = job(file);
         spec::job_spec(&job).unwrap_or_else(|e| panic!("{file}: {e}"));
-        let built = pod::build(&job, &member(0)).unwrap().unwrap();
+        let built = pod::build(&job, &member(0), None).unwrap().unwrap();
         assert_eq!(built.overridden, Vec::<String>::new(), "{file}");
         insta::assert_yaml_snapshot!(file.trim_end_matches(""), built.pod);
     }
@@ -53,7 +53,7 @@ fn the_guides_jobs_give_these_pods() {
 fn a_worker_with_a_required_node() {
     let job = job("04-affinity-env-zones");
     let new = NewPod { node: Some(NodeChoice { node: "node-7".to_string(), required: true }), ..member(1) };
-    insta::assert_yaml_snapshot!(pod::build(&job, &new).unwrap().unwrap().pod);
+    insta::assert_yaml_snapshot!(pod::build(&job, &new, None).unwrap().unwrap().pod);
 }
 
 #[test]
@@ -67,7 +67,7 @@ fn a_job_without_template_is_accepted_and_has_no_pods() {
     let spec = spec::job_spec(&job).unwrap();
     assert_eq!((spec.min, spec.replicas, spec.max), (2, 4, 8));
     assert_eq!(spec.template, None);
-    assert_eq!(pod::build(&job, &member(0)).unwrap(), None);
+    assert_eq!(pod::build(&job, &member(0), None).unwrap(), None);
 }
 
 #[test]

@@ -41,7 +41,7 @@ fn on_n1(required: bool) -> NewPod {
 }
 
 fn built(job: &ElasticJob, index: u32) -> BuiltPod {
-    pod::build(job, &member(index, 1)).unwrap().unwrap()
+    pod::build(job, &member(index, 1), None).unwrap().unwrap()
 }
 
 fn json_of(b: &BuiltPod) -> Value {
@@ -79,7 +79,8 @@ fn a_containers_own_variable_beats_the_short_form() {
 #[test]
 fn names_are_the_same_for_a_retry_and_differ_between_rounds() {
     let job = job(with_container(json!({})));
-    let name = |index, round| pod::build(&job, &member(index, round)).unwrap().unwrap().pod.metadata.name.unwrap();
+    let name =
+        |index, round| pod::build(&job, &member(index, round), None).unwrap().unwrap().pod.metadata.name.unwrap();
     assert_eq!(name(1, 3), name(1, 3));
     assert_ne!(name(1, 3), name(1, 4));
     assert!(name(0, 1).starts_with("train-master-0-"), "{}", name(0, 1));
@@ -112,7 +113,7 @@ fn a_required_node_is_anded_into_every_term_and_empty_terms_stay_empty() {
         {"matchExpressions": [{"key": "zone", "operator": "In", "values": ["a"]}]},
         {},
     ]}}});
-    let b = pod::build(&job(spec), &on_n1(true)).unwrap().unwrap();
+    let b = pod::build(&job(spec), &on_n1(true), None).unwrap().unwrap();
     let pod = json_of(&b);
     let terms =
         &pod["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
@@ -124,7 +125,7 @@ fn a_required_node_is_anded_into_every_term_and_empty_terms_stay_empty() {
 
 #[test]
 fn a_preferred_node_is_a_preference_beside_the_users_terms() {
-    let b = pod::build(&job(with_container(json!({}))), &on_n1(false)).unwrap().unwrap();
+    let b = pod::build(&job(with_container(json!({}))), &on_n1(false), None).unwrap().unwrap();
     let affinity = json_of(&b)["spec"]["affinity"]["nodeAffinity"].clone();
     assert_eq!(affinity["requiredDuringSchedulingIgnoredDuringExecution"], Value::Null);
     let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"][0];

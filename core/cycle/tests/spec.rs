@@ -230,7 +230,7 @@ proptest! {
             prop_assert!(1 <= read.min && read.min <= read.replicas && read.replicas <= read.max);
         }
         let new = NewPod { index: 1, round: 1, size: 2, incarnation: 1, mode: RoundMode::Recreate, env: vec![("RANK".into(), "1".into())], node: None };
-        let _ = pod::build(&job, &new);
+        let _ = pod::build(&job, &new, None);
     }
 
     #[test]

@@ -239,6 +239,10 @@ impl Etcd {
             }
             options = options.with_tls(tls);
         }
+        if let Some(pem) = &s.pem {
+            let tls = TlsOptions::new().ca_certificate(Certificate::from_pem(&pem.ca));
+            options = options.with_tls(tls.identity(Identity::from_pem(&pem.cert, &pem.key)));
+        }
         if let (Some(user), Some(file)) = (&s.username, &s.password_file) {
             let password = read(file).await?;
             options = options.with_user(user, String::from_utf8_lossy(&password).trim_end());

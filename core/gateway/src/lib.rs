@@ -34,5 +34,5 @@ pub use identity::{Authority, Identity, IdentityError};
 pub use metrics::Metrics;
 pub use replica::{Put, Replica};
 pub use server::{Limits, Server, ServerError};
-pub use settings::StoreSettings;
+pub use settings::{StorePem, StoreSettings};
 pub use store::{Fence, Store};

@@ -19,6 +19,9 @@ pub struct StoreSettings {
     pub cert_file: Option<PathBuf>,
     /// PEM private key of the client certificate.
     pub key_file: Option<PathBuf>,
+    /// The same three, where they are in no files.
+    #[serde(skip)]
+    pub pem: Option<StorePem>,
     /// User name, where etcd asks for one; needs `password_file`.
     pub username: Option<String>,
     /// File with the password; white space at its end does not count.
@@ -33,9 +36,27 @@ impl Default for StoreSettings {
             ca_file: None,
             cert_file: None,
             key_file: None,
+            pem: None,
             username: None,
             password_file: None,
         }
+    }
+}
+
+/// The CAs to trust, the client certificate and its key, PEM.
+#[derive(Clone, PartialEq, Eq)]
+pub struct StorePem {
+    /// CAs to trust.
+    pub ca: String,
+    /// Client certificate.
+    pub cert: String,
+    /// Its key; never printed.
+    pub key: String,
+}
+
+impl std::fmt::Debug for StorePem {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("StorePem")
     }
 }
 
@@ -51,10 +72,11 @@ impl StoreSettings {
             if rest.is_none_or(|r| r.trim_end_matches('/').is_empty() || r.contains(char::is_whitespace)) {
                 return bad(&format!("endpoints: `{endpoint}` is no address: write it as https://host:2379"));
             }
-            if endpoint.starts_with("https://") && self.ca_file.is_none() {
+            if endpoint.starts_with("https://") && self.ca_file.is_none() && self.pem.is_none() {
                 return bad("ca-file: needed to check the certificates of https endpoints");
             }
-            if endpoint.starts_with("http://") && (self.ca_file.is_some() || self.cert_file.is_some()) {
+            let has_tls = self.ca_file.is_some() || self.cert_file.is_some() || self.pem.is_some();
+            if endpoint.starts_with("http://") && has_tls {
                 return bad(&format!("endpoints: `{endpoint}` has no TLS, and ca-file or cert-file are given"));
             }
         }

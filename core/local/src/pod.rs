@@ -54,7 +54,7 @@ pub fn blueprint(
     new: &NewPod,
     directory: Option<&Path>,
 ) -> Result<Blueprint, PodError> {
-    let pod = eto_cycle::pod::build(job, new)?.ok_or(PodError::NoTemplate)?.pod;
+    let pod = eto_cycle::pod::build(job, new, None)?.ok_or(PodError::NoTemplate)?.pod;
     let template = spec.template.as_ref().ok_or(PodError::NoTemplate)?;
     let pod_spec = pod.spec.as_ref().ok_or(PodError::NoTemplate)?;
     let container = pod_spec.containers.first().ok_or(PodError::NoTemplate)?;

@@ -140,7 +140,7 @@ async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
         return Made::Failed("the operator is being stopped".to_owned());
     };
     let object = Arc::clone(&job.entry().object);
-    let built = match eto_cycle::pod::build(&object, &new) {
+    let built = match eto_cycle::pod::build(&object, &new, None) {
         Ok(Some(built)) => built,
         // The template went or broke since the plan; the next plan says so.
         Ok(None) => return Made::Failed("the template is gone".to_owned()),

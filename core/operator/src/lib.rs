@@ -14,6 +14,7 @@ pub mod constraints;
 pub mod context;
 pub mod evaluate;
 pub mod events;
+pub mod gateway;
 pub mod leader;
 pub mod look;
 pub mod overrun;

@@ -24,22 +24,28 @@ pub(super) fn dress(spec: &mut PodSpec, env: &[(String, String)]) -> Vec<String>
 
 /// The round's variables come first, so that the user's own can refer to them as `$(RANK)`.
 fn set_env(container: &mut Container, env: &[(String, String)], overridden: &mut Vec<String>) {
-    let of =
-        |name: &str, value: &str| EnvVar { name: name.to_string(), value: Some(value.to_string()), value_from: None };
-    let own = container.env.take().unwrap_or_default();
-    let gives_way = |name: &str| is_default(name) && own.iter().any(|e| e.name == name);
-    let ours: Vec<(&str, &str)> = env
+    let gives_way = |name: &str| is_default(name) && container.env.iter().flatten().any(|e| e.name == name);
+    let ours = env
         .iter()
         .map(|(name, value)| (name.as_str(), value.as_str()))
         .chain(Some(UNBUFFERED).filter(|(ours, _)| !env.iter().any(|(name, _)| name == ours)))
         .filter(|(name, _)| !gives_way(name))
+        .map(|(name, value)| EnvVar { name: name.to_owned(), value: Some(value.to_owned()), value_from: None })
         .collect();
-    let mut all: Vec<EnvVar> = ours.iter().map(|(name, value)| of(name, value)).collect();
+    put_first(container, ours, overridden);
+}
+
+/// Sets these variables before the user's own; the names of those of his that had to give way are added to
+/// `overridden`.
+pub(super) fn put_first(container: &mut Container, ours: Vec<EnvVar>, overridden: &mut Vec<String>) {
+    let own = container.env.take().unwrap_or_default();
+    let mut all = ours;
+    let count = all.len();
     for e in own {
-        match ours.iter().find(|(name, _)| *name == e.name) {
+        match all.iter().take(count).find(|o| o.name == e.name) {
             None => all.push(e),
             // One that says the same (such as the number of processes, which is read from it) has lost nothing.
-            Some((_, value)) if e.value.as_deref() == Some(*value) => {}
+            Some(o) if e.value.is_some() && o.value == e.value => {}
             Some(_) => overridden.push(e.name),
         }
     }

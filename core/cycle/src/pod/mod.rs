@@ -1,6 +1,7 @@
 //! From a job and a member of a round to the pod that runs it.
 
 mod affinity;
+mod agent;
 mod containers;
 
 use std::collections::BTreeMap;
@@ -15,6 +16,8 @@ use sha2::{Digest, Sha256};
 use crate::template::{self, Role};
 use crate::{SpecProblems, service};
 
+pub use agent::{AUDIENCE, AgentSetup};
+
 /// A pod to create.
 #[derive(Clone, Debug, PartialEq)]
 pub struct BuiltPod {
@@ -24,16 +27,20 @@ pub struct BuiltPod {
 }
 
 /// Builds the pod of a member. The same arguments give the same pod with the same name, so a retry can't make two.
-/// `None` while the job has no template.
+/// `None` while the job has no template. Where an agent drives rounds (`new.mode`), `agent` is needed, and the training
+/// container's command runs under it.
 ///
 /// # Errors
 /// What is wrong with the template or its short forms.
-pub fn build(job: &ElasticJob, new: &NewPod) -> Result<Option<BuiltPod>, SpecProblems> {
+pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<&AgentSetup>) -> Result<Option<BuiltPod>, SpecProblems> {
     let role = Role::of(new.index);
     let Some(template) = template::merged(job, role)? else { return Ok(None) };
     let PodTemplateSpec { metadata, spec } = template;
     let mut spec = spec.unwrap_or_default();
-    let overridden = containers::dress(&mut spec, &new.env);
+    let overridden = match new.mode {
+        RoundMode::Recreate => containers::dress(&mut spec, &new.env),
+        RoundMode::Agent => under_agent(job, new, agent, &mut spec)?,
+    };
     settle(job, new, &mut spec);
     if let Some(choice) = &new.node {
         affinity::point_to(&mut spec, choice);
@@ -60,6 +67,40 @@ pub fn build(job: &ElasticJob, new: &NewPod) -> Result<Option<BuiltPod>, SpecPro
         status: None,
     };
     Ok(Some(BuiltPod { pod, overridden }))
+}
+
+/// The pod outlives its round: what belongs to a round is the agent's to set.
+fn under_agent(
+    job: &ElasticJob,
+    new: &NewPod,
+    setup: Option<&AgentSetup>,
+    spec: &mut PodSpec,
+) -> Result<Vec<String>, SpecProblems> {
+    let mut problems = SpecProblems::default();
+    let Some(setup) = setup else {
+        problems.add("spec.elasticity.agent", "there is no gateway that an agent in the pod could speak to");
+        return Err(problems);
+    };
+    let processes = template::processes(job, spec, &mut problems);
+    let mut overridden = agent::overridden(spec, job.spec.framework_type);
+    containers::dress(spec, &[]);
+    let meta = &job.metadata;
+    let name =
+        format!("{}/{}", meta.namespace.as_deref().unwrap_or("default"), meta.name.as_deref().unwrap_or_default());
+    let of = agent::Of {
+        job: &name,
+        index: new.index,
+        processes,
+        drain_seconds: drain_seconds(job),
+        path: template::path(job, Role::of(new.index)),
+    };
+    match agent::inject(spec, setup, &of) {
+        Ok(more) => overridden.extend(more),
+        Err(SpecProblems(more)) => problems.0.extend(more),
+    }
+    overridden.sort();
+    overridden.dedup();
+    problems.or(overridden)
 }
 
 /// Name of the pod: `<job>-master-0-<suffix>` or `<job>-worker-<index>-<suffix>`. The suffix differs between
@@ -136,9 +177,12 @@ fn settle(job: &ElasticJob, new: &NewPod, spec: &mut PodSpec) {
         }
         .to_string(),
     );
-    let drain = job.spec.elasticity.as_ref().and_then(|e| e.drain_deadline_seconds).unwrap_or(30);
-    spec.termination_grace_period_seconds.get_or_insert(drain);
+    spec.termination_grace_period_seconds.get_or_insert(drain_seconds(job));
     if let Some(class) = job.spec.scheduling_policy.as_ref().and_then(|p| p.priority_class.clone()) {
         spec.priority_class_name.get_or_insert(class);
     }
+}
+
+fn drain_seconds(job: &ElasticJob) -> i64 {
+    job.spec.elasticity.as_ref().and_then(|e| e.drain_deadline_seconds).unwrap_or(30)
 }

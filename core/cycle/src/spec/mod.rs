@@ -124,7 +124,7 @@ fn dns_label(name: &str) -> bool {
         && !name.ends_with('-')
 }
 
-fn framework(f: Option<FrameworkType>) -> Framework {
+pub(crate) fn framework(f: Option<FrameworkType>) -> Framework {
     match f {
         None | Some(FrameworkType::PyTorch) => Framework::PyTorch,
         Some(FrameworkType::TensorFlow) => Framework::TensorFlow,

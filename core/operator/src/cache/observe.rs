@@ -155,7 +155,7 @@ mod tests {
             env: Vec::new(),
             node: None,
         };
-        let mut made = eto_cycle::pod::build(&job, &new).unwrap().unwrap().pod;
+        let mut made = eto_cycle::pod::build(&job, &new, None).unwrap().unwrap().pod;
         made.metadata.uid = Some("p".into());
         let got = observe(&made).unwrap();
         assert_eq!((got.index, got.round, got.round_size), (3, 7, 5));

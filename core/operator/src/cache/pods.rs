@@ -54,6 +54,11 @@ impl Pods {
         self.with(|i| i.jobs.get(owner).map(Arc::clone).unwrap_or_default())
     }
 
+    /// UID of the job that owns the pod with this UID, while the pod is there.
+    pub fn owner_of(&self, uid: &str) -> Option<String> {
+        self.with(|i| i.known.get(uid).map(|(owner, _)| owner.to_string()))
+    }
+
     /// News from the watch: true if it was news.
     ///
     /// A list is read from the API server's store itself, so it holds whatever the versions say: they begin anew where
@@ -231,6 +236,8 @@ mod tests {
         pods.wrote(seen("new", 2, 9, WorkerPhase::Pending));
         assert_eq!(pods.list_ends(), HashSet::from(["job".into()]));
         assert_eq!(phases(&pods), [("kept".into(), WorkerPhase::Running), ("new".into(), WorkerPhase::Pending)]);
+        let owners = ["old", "kept", "new"].map(|uid| pods.owner_of(uid));
+        assert_eq!(owners, [None, Some("job".to_owned()), Some("job".to_owned())]);
     }
 
     #[test]

@@ -252,6 +252,25 @@ mod tests {
     }
 
     #[test]
+    fn a_gateway_needs_all_that_it_is_made_of() {
+        let whole = [
+            "etcd-endpoints = \"https://e:2379\"",
+            "etcd-secret = \"e\"",
+            "url = \"https://g:8443\"",
+            "agent-image = \"a:1\"",
+        ];
+        let with = |lines: &[&str]| resolved(&format!("[gateway]\n{}\n", lines.join("\n")), &[], &[]);
+        let said = |lines: &[&str]| with(lines).unwrap_err().to_string();
+        assert!(with(&whole).unwrap().gateway.is_on());
+        assert!(said(&[&whole[..1], &whole[2..]].concat()).contains("etcd-secret"));
+        assert!(said(&[&whole[..2], &whole[3..]].concat()).contains("gateway.url"));
+        assert!(said(&whole[..3]).contains("gateway.agent-image"));
+        assert!(said(&[&["etcd-endpoints = \"http://e:2379\""], &whole[1..]].concat()).contains("https://"));
+        assert!(said(&[&whole[..], &["etcd-ca-file = \"/x\""]].concat()).contains("etcd-ca-file"));
+        assert!(!with(&whole[1..]).unwrap().gateway.is_on(), "without etcd there is none");
+    }
+
+    #[test]
     fn services_named_like_us_are_no_settings() {
         let links = [("ETO_METRICS_SERVICE_HOST", "10.0.0.1"), ("ETO_METRICS_PORT_8080_TCP_ADDR", "10.0.0.1")];
         assert_eq!(resolved("", &links, &[]).unwrap(), Settings::default());
@@ -259,9 +278,9 @@ mod tests {
 
     #[test]
     fn shown_settings_resolve_to_themselves_and_hide_secrets() {
-        let settings = resolved("[prometheus]\nurl = \"http://me:secret@host/p@th\"\n", &[], &[]).unwrap();
+        let settings = resolved("[prometheus]\nurl = \"http://me:hush@host/p@th\"\n", &[], &[]).unwrap();
         let shown = settings.shown();
-        assert!(shown.contains("http://***@host/p@th") && !shown.contains("secret"), "{shown}");
+        assert!(shown.contains("http://***@host/p@th") && !shown.contains("hush"), "{shown}");
         assert_eq!(resolved(&Settings::default().shown(), &[], &[]).unwrap(), Settings::default());
     }
 }

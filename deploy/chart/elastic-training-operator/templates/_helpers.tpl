@@ -23,11 +23,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end -}}
 {{- end }}
 
-{{- define "eto.image" -}}
-{{- if .Values.image.digest -}}
-{{ .Values.image.repository }}@{{ .Values.image.digest }}
+{{/* An image of the values; a digest wins over the tag. */}}
+{{- define "eto.imageOf" -}}
+{{- if .image.digest -}}
+{{ .image.repository }}@{{ .image.digest }}
 {{- else -}}
-{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{ .image.repository }}:{{ .image.tag | default .default }}
 {{- end -}}
 {{- end }}
 
@@ -64,6 +65,56 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [create, patch]
 {{- end }}
 
+{{- define "eto.image" -}}
+{{ include "eto.imageOf" (dict "image" .Values.image "default" .Chart.AppVersion) }}
+{{- end }}
+
+{{- define "eto.gateway" -}}
+{{ include "eto.name" . | trunc 55 | trimSuffix "-" }}-gateway
+{{- end }}
+
+{{- define "eto.etcd" -}}
+{{ include "eto.name" . | trunc 50 | trimSuffix "-" }}-etcd
+{{- end }}
+
+{{- define "eto.etcdSelector" -}}
+app.kubernetes.io/name: elastic-training-etcd
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "eto.etcdLabels" -}}
+{{ include "eto.etcdSelector" . }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}
+
+{{/* The settings of the gateway. */}}
+{{- define "eto.gatewaySettings" -}}
+{{- $etcd := .Values.gateway.etcd }}
+{{- $own := dict
+    "address" (printf "0.0.0.0:%d" (int .Values.gateway.port))
+    "url" (printf "https://%s.%s.svc:%d" (include "eto.gateway" .) .Release.Namespace (int .Values.gateway.port))
+    "secret" (include "eto.gateway" .)
+    "agent-image" (include "eto.imageOf" (dict "image" .Values.gateway.agentImage "default" .Chart.AppVersion))
+    "agent-pull-policy" .Values.gateway.agentImage.pullPolicy }}
+{{- if $etcd.external.endpoints }}
+{{- $_ := set $own "etcd-endpoints" (join "," $etcd.external.endpoints) }}
+{{- $_ := set $own "etcd-ca-file" "/etc/elastic-training/etcd/ca.crt" }}
+{{- $_ := set $own "etcd-cert-file" "/etc/elastic-training/etcd/tls.crt" }}
+{{- $_ := set $own "etcd-key-file" "/etc/elastic-training/etcd/tls.key" }}
+{{- else }}
+{{- $name := include "eto.etcd" . }}
+{{- $endpoints := list }}
+{{- range $i := until (int $etcd.replicas) }}
+{{- $endpoints = append $endpoints (printf "https://%s-%d.%s.%s.svc:2379" $name $i $name $.Release.Namespace) }}
+{{- end }}
+{{- $_ := set $own "etcd-endpoints" (join "," $endpoints) }}
+{{- $_ := set $own "etcd-secret" $name }}
+{{- end }}
+{{- toYaml $own }}
+{{- end }}
+
 {{/*
 The settings file: the chart's own paths, then `settings` over them.
 Helm reads every number as a float; whole ones are written as integers again.
@@ -81,6 +132,9 @@ Helm reads every number as a float; whole ones are written as integers again.
 {{- end }}
 {{- if or .Values.policies.configMap .Values.policies.volume }}
 {{- $_ := set $own.policies "dir" "/etc/elastic-training/policies" }}
+{{- end }}
+{{- if .Values.gateway.enabled }}
+{{- $_ := set $own "gateway" (include "eto.gatewaySettings" . | fromYaml) }}
 {{- end }}
 {{- $toml := toToml (mergeOverwrite $own (deepCopy .Values.settings)) }}
 {{- $toml = regexReplaceAll "(?m)(= -?[0-9]+)\\.0$" $toml "${1}" }}
