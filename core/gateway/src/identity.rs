@@ -75,17 +75,44 @@ impl Authority {
 
     /// A certificate for a server of these names (or addresses) that is good for so many days.
     pub fn issue(&self, names: &[String], days: u32) -> Result<Identity, IdentityError> {
+        self.make(names, days, vec![ExtendedKeyUsagePurpose::ServerAuth])
+    }
+
+    /// A certificate for members of etcd of these names, who are servers and clients of each other.
+    pub fn issue_peer(&self, names: &[String], days: u32) -> Result<Identity, IdentityError> {
+        self.make(names, days, vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth])
+    }
+
+    /// A certificate for a client of this name. The name is not one that can be looked up: etcd would do so, and want to
+    /// find the client's address there.
+    pub fn issue_client(&self, name: &str, days: u32) -> Result<Identity, IdentityError> {
+        let mut params = params(Vec::new(), days)?;
+        params.distinguished_name = DistinguishedName::new();
+        params.distinguished_name.push(DnType::CommonName, name);
+        self.sign(params, days, vec![ExtendedKeyUsagePurpose::ClientAuth])
+    }
+
+    fn make(&self, names: &[String], days: u32, uses: Vec<ExtendedKeyUsagePurpose>) -> Result<Identity, IdentityError> {
         if names.is_empty() {
             return Err(IdentityError("it needs a name".to_owned()));
         }
+        let mut params = params(names.to_vec(), days)?;
+        params.distinguished_name.push(DnType::CommonName, names[0].clone());
+        self.sign(params, days, uses)
+    }
+
+    fn sign(
+        &self,
+        mut params: CertificateParams,
+        days: u32,
+        uses: Vec<ExtendedKeyUsagePurpose>,
+    ) -> Result<Identity, IdentityError> {
         // The issuer is told by its name and key, which are all that the authority's certificate says of it.
         let key =
             KeyPair::from_pem(&self.key_pem).map_err(|_| IdentityError("no PEM key of an authority".to_owned()))?;
-        let issuer = Issuer::new(params(Vec::new(), days)?, key);
+        let issuer = Issuer::new(self::params(Vec::new(), days)?, key);
         let key = KeyPair::generate()?;
-        let mut params = params(names.to_vec(), days)?;
-        params.distinguished_name.push(DnType::CommonName, names[0].clone());
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
+        params.extended_key_usages = uses;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.use_authority_key_identifier_extension = true;
         let cert = params.signed_by(&key, &issuer)?;

@@ -3,7 +3,8 @@
 use std::sync::Arc;
 
 use eto_engine::job::JobKey;
-use eto_engine::plan::{Action, Event, EventReason, NewPod, Refused};
+use eto_engine::plan::{Action, Assignment, Event, EventReason, NewPod, Refused};
+use eto_engine::state::RoundMode;
 use futures::StreamExt;
 use futures::stream;
 
@@ -11,6 +12,7 @@ use crate::apply::WriteError;
 use crate::cache::jobs::Job;
 use crate::cache::seen;
 use crate::context::Context;
+use crate::gateway::NotReady;
 use crate::reconcile;
 
 /// Pods of one job that are written at the same time; all jobs together share the permits of the context.
@@ -35,10 +37,7 @@ async fn carry_out(context: &Context, job: &Arc<Job>, todo: Vec<Action>) -> bool
             Action::EnsureService => failed |= !service(context, job).await,
             Action::DeletePod { name, uid, why } => deletes.push((name, uid, why)),
             Action::CreatePod(new) => creates.push(new),
-            Action::Assign(_) => {
-                tracing::error!(job = %job.key, "there is no gateway that could tell agents of a round");
-                failed = true;
-            }
+            Action::Assign(next) => failed |= !assign(context, job, &next).await,
             Action::DeleteJob => failed |= !delete_job(context, job).await,
         }
     }
@@ -57,6 +56,23 @@ async fn service(context: &Context, job: &Job) -> bool {
         Ok(()) => true,
         Err(error) => {
             tracing::warn!(job = %job.key, %error, "the service was not made");
+            false
+        }
+    }
+}
+
+async fn assign(context: &Context, job: &Job, next: &Assignment) -> bool {
+    if !context.leadership.may_act() {
+        return false;
+    }
+    let (generation, order) = (next.round.generation, next.order);
+    match context.gateway.assign(&job.uid, next).await {
+        Ok(()) => {
+            tracing::debug!(job = %job.key, generation, ?order, "agents were told");
+            true
+        }
+        Err(error) => {
+            tracing::warn!(job = %job.key, generation, ?order, error, "agents were not told");
             false
         }
     }
@@ -140,7 +156,13 @@ async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
         return Made::Failed("the operator is being stopped".to_owned());
     };
     let object = Arc::clone(&job.entry().object);
-    let built = match eto_cycle::pod::build(&object, &new, None) {
+    let agent = match context.gateway.agents() {
+        Ok(agent) => agent,
+        Err(_) if new.mode == RoundMode::Recreate => None,
+        Err(NotReady::Yet) => return Made::Failed,
+        Err(NotReady::Broken(why)) => return Made::Refused(format!("the gateway is not set up: {why}")),
+    };
+    let built = match eto_cycle::pod::build(&object, &new, agent) {
         Ok(Some(built)) => built,
         // The template went or broke since the plan; the next plan says so.
         Ok(None) => return Made::Failed("the template is gone".to_owned()),

@@ -12,6 +12,7 @@ use crate::apply::Writer;
 use crate::cache::Watches;
 use crate::checkpoint::Checkpoints;
 use crate::events::Events;
+use crate::gateway::Gateway;
 use crate::leader::Leadership;
 use crate::placing::Reserved;
 use crate::queue::Queue;
@@ -34,6 +35,7 @@ pub struct Context {
     /// Places that placement policies gave away lately.
     pub reserved: Reserved,
     pub events: Events,
+    pub gateway: Gateway,
     pub registry: Arc<Registry>,
     pub log: Option<Arc<DecisionLog>>,
     pub leadership: Leadership,

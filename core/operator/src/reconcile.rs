@@ -13,7 +13,7 @@ use eto_engine::conditions;
 use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::observe::Pod;
 use eto_engine::placement::Settled;
-use eto_engine::plan::{self, PlanFacts};
+use eto_engine::plan::{self, AgentFacts, PlanFacts};
 use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory};
 use eto_engine::time::Time;
 use serde_json::{Value, json};
@@ -118,7 +118,16 @@ fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
     match &spec {
         Ok(spec) => {
             let sick = sick_nodes(context, &pods);
-            step.again = advance(&mut mind, spec, &pods, &sick, settled, now);
+            let group = context.gateway.group(&job.uid);
+            let facts = PlanFacts {
+                sick_nodes: Some(&sick),
+                places: Some(&settled.places),
+                victims: &settled.victims,
+                group: group.as_deref(),
+                agent: AgentFacts { gateway: context.gateway.is_on() },
+                ..PlanFacts::default()
+            };
+            step.again = advance(&mut mind, spec, &pods, &facts, now);
             if context.settings.server.per_job_metrics {
                 let ready = pods.iter().filter(|p| p.is_ready()).count();
                 let ready = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -201,22 +210,8 @@ fn failing(mind: &Mind) -> Option<&str> {
 }
 
 /// One step of the plan. Gives how long it may take until the next look.
-fn advance(
-    mind: &mut Mind,
-    spec: &JobSpec,
-    pods: &[Pod],
-    sick: &BTreeSet<String>,
-    settled: &Settled,
-    now: Time,
-) -> Option<Duration> {
-    let facts = PlanFacts {
-        refused: mind.refused.as_ref(),
-        failing: failing(mind),
-        sick_nodes: Some(sick),
-        places: Some(&settled.places),
-        victims: &settled.victims,
-        ..PlanFacts::default()
-    };
+fn advance(mind: &mut Mind, spec: &JobSpec, pods: &[Pod], facts: &PlanFacts<'_>, now: Time) -> Option<Duration> {
+    let facts = PlanFacts { refused: mind.refused.as_ref(), failing: failing(mind), ..*facts };
     let plan = plan::plan(spec, &mind.state, pods, &facts, now);
     mind.state = plan.state;
     // It has been answered: the same refusal does not count again.

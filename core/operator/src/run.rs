@@ -13,6 +13,7 @@ use crate::checkpoint::Checkpoints;
 use crate::client::{ClientError, client};
 use crate::context::Context;
 use crate::evaluate::{Evaluator, EvaluatorError, open_log};
+use crate::gateway::{self, Gateway};
 use crate::leader::{Leadership, elect};
 use crate::placing::Reserved;
 use crate::queue::Queue;
@@ -31,6 +32,8 @@ pub enum RunError {
     Client(#[from] ClientError),
     #[error("the port {address} of /healthz, /readyz and /metrics (server.address) can't be opened: {message}")]
     Port { address: String, message: String },
+    #[error("the port {address} of the gateway (gateway.address) can't be opened: {message}")]
+    GatewayPort { address: String, message: String },
     #[error("policies can't be run: {0}")]
     Host(#[from] eto_policy_host::HostError),
     #[error(transparent)]
@@ -46,6 +49,14 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
     let listener = server::bind(address)
         .await
         .map_err(|e| RunError::Port { address: address.to_string(), message: e.to_string() })?;
+    let gateway_port = match &settings.gateway {
+        gateway if gateway.is_on() => Some(
+            server::bind(gateway.address)
+                .await
+                .map_err(|e| RunError::GatewayPort { address: gateway.address.to_string(), message: e.to_string() })?,
+        ),
+        _ => None,
+    };
     // What the loops stand on ends after them.
     let (finish, finished) = watch::channel(false);
     let server = tokio::spawn(server::serve(listener, readiness.clone(), telemetry.clone(), finished.clone()));
@@ -78,6 +89,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         acts,
         reserved: Reserved::default(),
         events: told,
+        gateway: Gateway::new(&settings.gateway, leadership.clone(), telemetry.clone()),
         leadership: leadership.clone(),
         telemetry: telemetry.clone(),
     };
@@ -86,6 +98,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
     if all(synced, stop.clone()).await {
         readiness.set(true);
         tracing::info!(jobs = context.caches.jobs.len(), "caches filled");
+        let serving = serve_agents(&context, &client, &own_namespace, gateway_port, &finished);
         let election = start_election(&settings, &client, &own_namespace, &leadership, &telemetry, &finished);
         work(&context, evaluator, stop).await;
         readiness.set(false);
@@ -93,12 +106,40 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         if let Some(election) = election {
             let _ = election.await;
         }
+        if let Some(serving) = serving {
+            let _ = serving.await;
+        }
     }
     finish.send_replace(true);
     let _ = telling.await;
     let _ = server.await;
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Sets the gateway up, serves agents and follows what they tell, until `finished`; in every replica, leader or not.
+fn serve_agents(
+    context: &Context,
+    client: &kube::Client,
+    own_namespace: &str,
+    port: Option<tokio::net::TcpListener>,
+    finished: &watch::Receiver<bool>,
+) -> Option<tokio::task::JoinHandle<()>> {
+    let needs = gateway::Needs {
+        client: client.clone(),
+        namespace: own_namespace.to_owned(),
+        settings: context.settings.gateway.clone(),
+        pods: Arc::clone(&context.caches.pods),
+        listener: port?,
+    };
+    let (gateway, caches, plans) = (context.gateway.clone(), context.caches.clone(), context.plans.clone());
+    let stop = finished.clone();
+    Some(tokio::spawn(async move {
+        if let Some(server) = gateway::start(&gateway, needs, stop.clone()).await {
+            gateway::follow(gateway, caches, plans, stop).await;
+            server.shutdown().await;
+        }
+    }))
 }
 
 fn start_election(

@@ -124,6 +124,8 @@ pub struct Telemetry {
     watch_errors: Family<Resource, Counter>,
     job_target: Family<JobName, Gauge>,
     job_ready: Family<JobName, Gauge>,
+    gateway: eto_gateway::Metrics,
+    assignments: Family<Outcome, Counter>,
 }
 
 impl std::fmt::Debug for Telemetry {
@@ -165,6 +167,8 @@ impl Default for Telemetry {
             watch_errors: Family::default(),
             job_target: Family::default(),
             job_ready: Family::default(),
+            gateway: eto_gateway::Metrics::default(),
+            assignments: Family::default(),
         };
         telemetry.registry = Arc::new(telemetry.register());
         telemetry
@@ -211,6 +215,8 @@ impl Telemetry {
         r.register("watch_errors", "Watches that broke and were begun again", self.watch_errors.clone());
         r.register("job_target_replicas", "Target of a job (server.per-job-metrics)", self.job_target.clone());
         r.register("job_ready_replicas", "Ready workers of a job (server.per-job-metrics)", self.job_ready.clone());
+        self.gateway.register(r);
+        r.register("assignments", "Rounds told to agents, by outcome", self.assignments.clone());
         all
     }
 
@@ -329,6 +335,15 @@ impl Telemetry {
 
     pub fn watch_broke(&self, resource: &'static str) {
         self.watch_errors.get_or_create(&Resource { resource }).inc();
+    }
+
+    /// What the gateway counts itself.
+    pub fn gateway(&self) -> &eto_gateway::Metrics {
+        &self.gateway
+    }
+
+    pub fn assigned(&self, outcome: &'static str) {
+        self.assignments.get_or_create(&Outcome { outcome }).inc();
     }
 
     /// Series of one job; only with `server.per-job-metrics`.

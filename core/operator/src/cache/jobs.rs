@@ -18,6 +18,8 @@ use crate::checkpoint::Outside;
 #[derive(Debug, Default)]
 pub struct Jobs {
     inner: RwLock<HashMap<JobKey, Arc<Job>>>,
+    /// Keys by UID.
+    uids: RwLock<HashMap<String, JobKey>>,
     /// While a list is being read: since when, and what it has had so far.
     listing: Mutex<Option<(Instant, Vec<JobKey>)>>,
 }
@@ -103,6 +105,12 @@ impl Jobs {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
+    /// The job with this UID.
+    pub fn by_uid(&self, uid: &str) -> Option<Arc<Job>> {
+        let key = self.uids.read().unwrap_or_else(PoisonError::into_inner).get(uid).cloned()?;
+        self.get(&key).filter(|job| job.uid == uid)
+    }
+
     pub fn all(&self) -> Vec<Arc<Job>> {
         self.inner.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
@@ -148,7 +156,12 @@ impl Jobs {
             mind: None,
             wrote: None,
         };
-        all.insert(key.clone(), Arc::new(Job { key: key.clone(), uid, entry: Mutex::new(entry) }));
+        let mut uids = self.uids.write().unwrap_or_else(PoisonError::into_inner);
+        uids.insert(uid.clone(), key.clone());
+        let before = all.insert(key.clone(), Arc::new(Job { key: key.clone(), uid, entry: Mutex::new(entry) }));
+        if let Some(before) = before {
+            uids.remove(&before.uid);
+        }
         Some((key, News::Some))
     }
 
@@ -156,7 +169,7 @@ impl Jobs {
     pub fn gone(&self, key: &JobKey, uid: Option<&str>) {
         let mut all = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         if all.get(key).is_some_and(|j| uid.is_none_or(|u| u == j.uid)) {
-            all.remove(key);
+            self.remove(&mut all, key);
         }
     }
 
@@ -173,9 +186,15 @@ impl Jobs {
         let mut all = self.inner.write().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<JobKey> = all.keys().filter(|k| !listed.contains(k)).cloned().collect();
         for key in &gone {
-            all.remove(key);
+            self.remove(&mut all, key);
         }
         gone
+    }
+
+    fn remove(&self, all: &mut HashMap<JobKey, Arc<Job>>, key: &JobKey) {
+        if let Some(job) = all.remove(key) {
+            self.uids.write().unwrap_or_else(PoisonError::into_inner).remove(&job.uid);
+        }
     }
 
     /// This replica leads no more: what it thought is worth nothing now, others write.
@@ -324,6 +343,7 @@ mod tests {
         jobs.get(&key).unwrap().entry().mind = Some(Mind::default());
         jobs.seen(object("b", 8, 1, 0)).unwrap();
         assert!(jobs.get(&key).unwrap().entry().mind.is_none());
+        assert_eq!((jobs.by_uid("a").is_some(), jobs.by_uid("b").map(|j| j.key.clone())), (false, Some(key.clone())));
         jobs.gone(&key, Some("a"));
         assert!(jobs.get(&key).is_some(), "the news of the old one's end is not about this one");
     }
@@ -334,6 +354,6 @@ mod tests {
         let (key, _) = jobs.seen(object("a", 5, 1, 2)).unwrap();
         jobs.list_begins();
         assert_eq!(jobs.list_ends(), [key]);
-        assert!(jobs.is_empty());
+        assert!(jobs.is_empty() && jobs.by_uid("a").is_none());
     }
 }

@@ -1,22 +1,12 @@
-//! Whose token that is: the API server is asked (`TokenReview`), and its word kept for a while.
+//! Whose token that is: the API server is asked (`TokenReview`).
 
-use std::collections::HashMap;
-use std::sync::{Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use eto_gateway::AUDIENCE;
 use k8s_openapi::api::authentication::v1::{TokenReview, TokenReviewSpec, TokenReviewStatus};
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-use sha2::{Digest, Sha256};
 
-/// How long a token's review is believed. An agent reports every few seconds, and its token lives for an hour; that its
-/// pod is still there is looked up each time.
-const BELIEVED: Duration = Duration::from_secs(300);
-/// A token that is not good is not asked about again for this long.
-const DOUBTED: Duration = Duration::from_secs(10);
-/// Above this many reviews the old ones are forgotten.
-const MANY: usize = 200_000;
 /// The API server's answer is waited for this long.
 const PATIENCE: Duration = Duration::from_secs(10);
 const POD_NAME: &str = "authentication.kubernetes.io/pod-name";
@@ -39,27 +29,18 @@ pub enum ReviewError {
     Unreached(String),
 }
 
-type Key = [u8; 32];
-type Known = (Instant, Result<Bearer, String>);
-
-/// Reviews tokens.
+/// Reviews tokens. Its answers are kept by the server that asks.
 pub struct Reviewer {
     api: Api<TokenReview>,
-    /// By digest: tokens themselves are not kept.
-    known: Mutex<HashMap<Key, Known>>,
 }
 
 impl Reviewer {
     pub fn new(client: kube::Client) -> Self {
-        Reviewer { api: Api::all(client), known: Mutex::default() }
+        Reviewer { api: Api::all(client) }
     }
 
     /// The pod whose token this is.
     pub async fn bearer(&self, token: &str) -> Result<Bearer, ReviewError> {
-        let key: Key = Sha256::digest(token.as_bytes()).into();
-        if let Some(known) = self.recall(&key) {
-            return known.map_err(ReviewError::Refused);
-        }
         let review = TokenReview {
             metadata: ObjectMeta::default(),
             spec: TokenReviewSpec { token: Some(token.to_owned()), audiences: Some(vec![AUDIENCE.to_owned()]) },
@@ -71,28 +52,8 @@ impl Reviewer {
             Ok(answer) => answer.map_err(|e| ReviewError::Unreached(crate::trouble::of_request(&e)))?,
             Err(_) => return Err(ReviewError::Unreached(format!("no answer within {PATIENCE:?}"))),
         };
-        let said = read(&answer.status.unwrap_or_default());
-        self.keep(key, &said);
-        said.map_err(ReviewError::Refused)
+        read(&answer.status.unwrap_or_default()).map_err(ReviewError::Refused)
     }
-
-    fn recall(&self, key: &Key) -> Option<Result<Bearer, String>> {
-        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        let (at, said) = known.get(key)?;
-        is_fresh(*at, said).then(|| said.clone())
-    }
-
-    fn keep(&self, key: Key, said: &Result<Bearer, String>) {
-        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
-        if known.len() >= MANY {
-            known.retain(|_, (at, said)| is_fresh(*at, said));
-        }
-        known.insert(key, (Instant::now(), said.clone()));
-    }
-}
-
-fn is_fresh(at: Instant, said: &Result<Bearer, String>) -> bool {
-    at.elapsed() < if said.is_ok() { BELIEVED } else { DOUBTED }
 }
 
 /// What a review says. A token that is not bound to a pod (one of `kubectl create token`, say) is nobody's.

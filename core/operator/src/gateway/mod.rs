@@ -1,5 +1,224 @@
-//! The membership gateway's side in the operator: its certificates, and whose tokens it takes.
+//! The membership gateway in the operator: every replica serves it, the leader alone tells what rounds there are.
+//!
+//! What agents told is followed from etcd into memory, and a change of it makes the job be planned for. While etcd is
+//! away nobody knows how the members are: rounds then stay as they are, and training goes on.
 
 pub mod auth;
-pub mod pki;
 pub mod secrets;
+mod start;
+
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::time::{Duration, Instant};
+
+use eto_cycle::pod::AgentSetup;
+use eto_gateway::{AssignError, Change, Fence, Groups, Store};
+use eto_membership::{Assignment, Group};
+use tokio::sync::watch;
+
+use crate::cache::Watches;
+use crate::leader::Leadership;
+use crate::queue::Queue;
+use crate::settings;
+use crate::telemetry::Telemetry;
+
+pub use start::{Needs, StartError, start};
+
+/// A gateway that is not set up after this long is told where pods are wanted; before, pods just wait.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What the loops know of the gateway; cheap to clone.
+#[derive(Clone, Debug, Default)]
+pub struct Gateway {
+    inner: Option<Arc<Inner>>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    began: Instant,
+    /// Set once, when the certificates are there.
+    ready: OnceLock<Ready>,
+    /// Why they are not.
+    trouble: Mutex<String>,
+    /// While this replica leads, and has told etcd so.
+    fence: tokio::sync::Mutex<Option<Fence>>,
+    leadership: Leadership,
+    telemetry: Telemetry,
+}
+
+#[derive(Debug)]
+struct Ready {
+    agents: AgentSetup,
+    store: Store,
+    groups: Groups,
+}
+
+/// Why no pod with an agent can be made now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum NotReady {
+    /// It takes a moment.
+    Yet,
+    /// It does not come by itself.
+    Broken(String),
+}
+
+impl Gateway {
+    /// The gateway of these settings: none, or one that is yet to be set up.
+    pub fn new(settings: &settings::Gateway, leadership: Leadership, telemetry: Telemetry) -> Self {
+        let inner = Inner {
+            began: Instant::now(),
+            ready: OnceLock::new(),
+            trouble: Mutex::default(),
+            fence: tokio::sync::Mutex::default(),
+            leadership,
+            telemetry,
+        };
+        Gateway { inner: settings.is_on().then(|| Arc::new(inner)) }
+    }
+
+    /// Whether the settings have one.
+    pub fn is_on(&self) -> bool {
+        self.inner.is_some()
+    }
+
+    fn ready(&self) -> Option<&Ready> {
+        self.inner.as_ref()?.ready.get()
+    }
+
+    /// What agents of this job told, and were told; `None` while that is not known.
+    pub fn group(&self, job_uid: &str) -> Option<Arc<Group>> {
+        let ready = self.ready().filter(|r| r.groups.synced())?;
+        Some(ready.groups.get(job_uid).unwrap_or_default())
+    }
+
+    /// What pods with an agent are made with; `Ok(None)` where the settings have no gateway.
+    pub fn agents(&self) -> Result<Option<&AgentSetup>, NotReady> {
+        let Some(inner) = &self.inner else { return Ok(None) };
+        match inner.ready.get() {
+            Some(ready) => Ok(Some(&ready.agents)),
+            None if inner.began.elapsed() < PATIENCE => Err(NotReady::Yet),
+            None => Err(NotReady::Broken(lock(&inner.trouble).clone())),
+        }
+    }
+
+    /// Tells the agents of a job. To be called by the leader alone.
+    pub async fn assign(&self, job_uid: &str, next: &Assignment) -> Result<(), String> {
+        let (Some(inner), Some(ready)) = (&self.inner, self.ready()) else {
+            return Err("the gateway is not set up".to_owned());
+        };
+        let outcome = inner.assign(&ready.store, job_uid, next).await;
+        inner.telemetry.assigned(match &outcome {
+            Ok(()) => "told",
+            Err(AssignError::Stale(_)) => "stale",
+            Err(AssignError::NotLeading) => "not-leading",
+            Err(AssignError::Unreached(_)) => "failed",
+        });
+        outcome.map_err(|e| e.to_string())
+    }
+
+    /// Takes the fence, so that a leader before this one tells nobody anything any more; and forgets jobs that are gone.
+    pub async fn lead(&self, caches: &Watches) {
+        let (Some(inner), Some(ready)) = (&self.inner, self.ready()) else { return };
+        let exists = |uid: &str| caches.jobs.by_uid(uid).is_some();
+        let tidied = match inner.fence(&ready.store).await {
+            Ok(fence) => ready.store.collect_garbage(&fence, exists).await,
+            Err(error) => Err(error),
+        };
+        match tidied {
+            Ok(0) => {}
+            Ok(removed) => tracing::info!(removed, "groups of jobs that are gone were removed"),
+            Err(error) => tracing::warn!(%error, "groups of jobs that are gone were not looked for"),
+        }
+    }
+
+    /// This replica leads no more.
+    pub async fn stand_by(&self) {
+        if let Some(inner) = &self.inner {
+            *inner.fence.lock().await = None;
+        }
+    }
+}
+
+impl Inner {
+    async fn assign(&self, store: &Store, job_uid: &str, next: &Assignment) -> Result<(), AssignError> {
+        let fence = self.fence(store).await?;
+        match store.assign(&fence, job_uid, next).await {
+            // Whoever took it may have lost the Lease to us meanwhile: once more, if it is ours.
+            Err(AssignError::NotLeading) => {
+                *self.fence.lock().await = None;
+                let fence = self.fence(store).await?;
+                store.assign(&fence, job_uid, next).await
+            }
+            answer => answer,
+        }
+    }
+
+    /// The fence, taken while the Lease is ours.
+    async fn fence(&self, store: &Store) -> Result<Fence, AssignError> {
+        let mut held = self.fence.lock().await;
+        if !self.leadership.may_act() {
+            *held = None;
+            return Err(AssignError::NotLeading);
+        }
+        if let Some(fence) = &*held {
+            return Ok(fence.clone());
+        }
+        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".into());
+        let fence = store.lead(&host).await?;
+        Ok(held.insert(fence).clone())
+    }
+}
+
+/// What [`follow`] waits for.
+enum News {
+    Changed(Change),
+    Leading,
+    Tidy,
+    End,
+}
+
+/// Has a job planned for when its group changes, and all of them when etcd is back; forgets groups of jobs that are
+/// gone.
+pub async fn follow(gateway: Gateway, caches: Watches, plans: Queue, mut stop: watch::Receiver<bool>) {
+    let Some(leadership) = gateway.inner.as_ref().map(|i| i.leadership.clone()) else { return };
+    let Some(ready) = gateway.ready() else { return };
+    let mut changes = ready.groups.subscribe();
+    let mut leading = leadership.follow();
+    let mut tidy = tokio::time::interval(TIDY);
+    loop {
+        let news = tokio::select! {
+            change = changes.next() => News::Changed(change),
+            changed = leading.changed() => changed.map_or(News::End, |()| News::Leading),
+            _ = tidy.tick() => News::Tidy,
+            _ = stop.wait_for(|s| *s) => News::End,
+        };
+        match news {
+            News::Changed(Change::Group { job_uid, .. }) => {
+                if let Some(job) = caches.jobs.by_uid(&job_uid).filter(|_| leadership.is_leading()) {
+                    plans.add(job.key.clone());
+                }
+            }
+            News::Changed(Change::Synced(synced)) => {
+                if synced {
+                    tracing::info!(groups = ready.groups.len(), "what agents told is known");
+                } else {
+                    tracing::warn!("etcd is away: rounds stay as they are until it is back");
+                }
+                if leadership.is_leading() {
+                    caches.jobs.all().iter().for_each(|job| plans.add(job.key.clone()));
+                }
+            }
+            News::Leading if *leading.borrow_and_update() => gateway.lead(&caches).await,
+            News::Leading => gateway.stand_by().await,
+            News::Tidy if leadership.may_act() => gateway.lead(&caches).await,
+            News::Tidy => {}
+            News::End => return,
+        }
+    }
+}
+
+/// How often groups of jobs that are gone are looked for.
+const TIDY: Duration = Duration::from_secs(600);
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -6,12 +6,11 @@
 use std::collections::BTreeMap;
 
 use eto_api::labels;
+use eto_gateway::{Authority, Identity, IdentityError};
 use k8s_openapi::ByteString;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
 use kube::api::{ObjectMeta, PostParams};
-
-use super::pki::{self, Pair, PkiError, Use};
 
 /// Certificate of the authority.
 const CA: &str = "ca.crt";
@@ -19,6 +18,10 @@ const CA: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
+/// How long certificates are good for. Pods carry that of the authority for as long as they live.
+pub(super) const DAYS: u32 = 3650;
+/// What the operator is called by etcd.
+const CLIENT: &str = "elastic-training-operator";
 
 /// Why a Secret can't be used.
 #[derive(Debug, thiserror::Error)]
@@ -28,42 +31,37 @@ pub enum SecretError {
     #[error("Secret {name} has no `{key}`; delete it, and it is made again")]
     Incomplete { name: String, key: &'static str },
     #[error(transparent)]
-    Pki(#[from] PkiError),
-}
-
-/// A certificate, its key and the authority that made it.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Identity {
-    pub authority: String,
-    pub own: Pair,
+    Identity(#[from] IdentityError),
 }
 
 /// The authority kept in the Secret of that name; made where there is none.
-pub async fn authority(api: &Api<Secret>, name: &str) -> Result<Pair, SecretError> {
+pub async fn authority(api: &Api<Secret>, name: &str) -> Result<Authority, SecretError> {
     let data = keep(api, name, || {
-        let made = pki::authority()?;
-        Ok([(CA, made.certificate), (CA_KEY, made.key)].into())
+        let made = Authority::generate(DAYS)?;
+        Ok([(CA, made.cert_pem), (CA_KEY, made.key_pem)].into())
     })
     .await?;
-    Ok(Pair { certificate: text(&data, name, CA)?, key: text(&data, name, CA_KEY)? })
+    Ok(Authority { cert_pem: text(&data, name, CA)?, key_pem: text(&data, name, CA_KEY)? })
 }
 
 /// What etcd is spoken to with. Its own certificate is kept in the Secret of that name; made by `authority` for these
 /// hosts where there is none.
-pub async fn etcd(api: &Api<Secret>, name: &str, authority: &Pair, hosts: &[String]) -> Result<Identity, SecretError> {
+pub async fn etcd(
+    api: &Api<Secret>,
+    name: &str,
+    authority: &Authority,
+    hosts: &[String],
+) -> Result<Identity, SecretError> {
     let data = keep(api, name, || {
-        let made = pki::issue(authority, hosts, Use::Both)?;
-        Ok([(CA, authority.certificate.clone()), (CERTIFICATE, made.certificate), (KEY, made.key)].into())
+        let made = authority.issue_peer(hosts, DAYS)?;
+        Ok([(CA, made.ca_pem), (CERTIFICATE, made.cert_pem), (KEY, made.key_pem)].into())
     })
     .await?;
-    let trusted = text(&data, name, CA)?;
-    // A client has a certificate without names: etcd looks up those that it finds in one, and wants our address there.
-    let own = if trusted == authority.certificate {
-        pki::issue(authority, &[], Use::Client)?
-    } else {
-        Pair { certificate: text(&data, name, CERTIFICATE)?, key: text(&data, name, KEY)? }
-    };
-    Ok(Identity { authority: trusted, own })
+    let ca_pem = text(&data, name, CA)?;
+    if ca_pem == authority.cert_pem {
+        return Ok(authority.issue_client(CLIENT, DAYS)?);
+    }
+    Ok(Identity { ca_pem, cert_pem: text(&data, name, CERTIFICATE)?, key_pem: text(&data, name, KEY)? })
 }
 
 type Data = BTreeMap<String, ByteString>;
@@ -71,7 +69,7 @@ type Data = BTreeMap<String, ByteString>;
 async fn keep(
     api: &Api<Secret>,
     name: &str,
-    make: impl FnOnce() -> Result<BTreeMap<&'static str, String>, PkiError>,
+    make: impl FnOnce() -> Result<BTreeMap<&'static str, String>, IdentityError>,
 ) -> Result<Data, SecretError> {
     let failed = |source| SecretError::Api { name: name.to_owned(), source: Box::new(source) };
     if let Some(there) = api.get_opt(name).await.map_err(failed)? {
