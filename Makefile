@@ -1,7 +1,7 @@
 # Every target does its own set-up; `make help` lists them. What a step needs of the machine is in tools/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test e2e bench measure policies agent check fmt clippy deny docs layout chart generate generate-check clean
+.PHONY: help demo demo-check test e2e e2e-training bench measure policies agent check fmt clippy deny docs layout chart generate generate-check clean
 
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
@@ -28,6 +28,10 @@ e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
 	@tools/setup.sh prometheus protoc helm cluster
 	@tests/e2e.sh
 	@tests/install.sh
+
+e2e-training: ## trainings with agents on two real nodes: resizes, kills, losses
+	@tools/setup.sh helm cluster
+	@tests/training.sh
 
 bench: policies ## microbenchmarks and the scale run
 	@tools/setup.sh prometheus protoc

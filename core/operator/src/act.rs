@@ -12,7 +12,6 @@ use crate::apply::WriteError;
 use crate::cache::jobs::Job;
 use crate::cache::seen;
 use crate::context::Context;
-use crate::gateway::NotReady;
 use crate::reconcile;
 
 /// Pods of one job that are written at the same time; all jobs together share the permits of the context.
@@ -159,8 +158,7 @@ async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
     let agent = match context.gateway.agents() {
         Ok(agent) => agent,
         Err(_) if new.mode == RoundMode::Recreate => None,
-        Err(NotReady::Yet) => return Made::Failed,
-        Err(NotReady::Broken(why)) => return Made::Refused(format!("the gateway is not set up: {why}")),
+        Err(why) => return Made::Failed(why),
     };
     let built = match eto_cycle::pod::build(&object, &new, agent) {
         Ok(Some(built)) => built,

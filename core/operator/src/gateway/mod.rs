@@ -8,7 +8,7 @@ pub mod secrets;
 mod start;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use eto_cycle::pod::AgentSetup;
 use eto_gateway::{AssignError, Change, Fence, Groups, Store};
@@ -23,9 +23,6 @@ use crate::telemetry::Telemetry;
 
 pub use start::{Needs, StartError, start};
 
-/// A gateway that is not set up after this long is told where pods are wanted; before, pods just wait.
-const PATIENCE: Duration = Duration::from_secs(60);
-
 /// What the loops know of the gateway; cheap to clone.
 #[derive(Clone, Debug, Default)]
 pub struct Gateway {
@@ -34,7 +31,6 @@ pub struct Gateway {
 
 #[derive(Debug)]
 struct Inner {
-    began: Instant,
     /// Set once, when the certificates are there.
     ready: OnceLock<Ready>,
     /// Why they are not.
@@ -52,22 +48,12 @@ struct Ready {
     groups: Groups,
 }
 
-/// Why no pod with an agent can be made now.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum NotReady {
-    /// It takes a moment.
-    Yet,
-    /// It does not come by itself.
-    Broken(String),
-}
-
 impl Gateway {
     /// The gateway of these settings: none, or one that is yet to be set up.
     pub fn new(settings: &settings::Gateway, leadership: Leadership, telemetry: Telemetry) -> Self {
         let inner = Inner {
-            began: Instant::now(),
             ready: OnceLock::new(),
-            trouble: Mutex::default(),
+            trouble: Mutex::new("it takes a moment".to_owned()),
             fence: tokio::sync::Mutex::default(),
             leadership,
             telemetry,
@@ -90,13 +76,13 @@ impl Gateway {
         Some(ready.groups.get(job_uid).unwrap_or_default())
     }
 
-    /// What pods with an agent are made with; `Ok(None)` where the settings have no gateway.
-    pub fn agents(&self) -> Result<Option<&AgentSetup>, NotReady> {
+    /// What pods with an agent are made with; `Ok(None)` where the settings have no gateway, and why where it is not set
+    /// up (yet).
+    pub fn agents(&self) -> Result<Option<&AgentSetup>, String> {
         let Some(inner) = &self.inner else { return Ok(None) };
         match inner.ready.get() {
             Some(ready) => Ok(Some(&ready.agents)),
-            None if inner.began.elapsed() < PATIENCE => Err(NotReady::Yet),
-            None => Err(NotReady::Broken(lock(&inner.trouble).clone())),
+            None => Err(format!("the gateway is not set up: {}", lock(&inner.trouble))),
         }
     }
 
