@@ -97,7 +97,14 @@ fn question(context: &Context, job: &Job, now: Time) -> Option<Question> {
     adopt(&mut entry, &pods, now);
     let mind = entry.mind.as_ref().filter(|m| !m.acting)?;
     let sick = sick_nodes(context, &pods);
-    let facts = PlanFacts { refused: mind.refused.as_ref(), sick_nodes: Some(&sick), ..PlanFacts::default() };
+    let group = context.gateway.group(&job.uid);
+    let facts = PlanFacts {
+        refused: mind.refused.as_ref(),
+        sick_nodes: Some(&sick),
+        group: group.as_deref(),
+        agent: context.gateway.facts(),
+        ..PlanFacts::default()
+    };
     let draft = plan::plan(&spec, &mind.state, &pods, &facts, now);
     let need = placement::need(&spec, &mind.state, &draft)?;
     let (state, memory) = (draft.state, mind.memory.clone());

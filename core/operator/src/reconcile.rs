@@ -13,7 +13,7 @@ use eto_engine::conditions;
 use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::observe::Pod;
 use eto_engine::placement::Settled;
-use eto_engine::plan::{self, AgentFacts, PlanFacts};
+use eto_engine::plan::{self, PlanFacts};
 use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory};
 use eto_engine::time::Time;
 use serde_json::{Value, json};
@@ -124,7 +124,7 @@ fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
                 places: Some(&settled.places),
                 victims: &settled.victims,
                 group: group.as_deref(),
-                agent: AgentFacts { gateway: context.gateway.is_on() },
+                agent: context.gateway.facts(),
                 ..PlanFacts::default()
             };
             step.again = advance(&mut mind, spec, &pods, &facts, now);

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Duration;
 
 use eto_cycle::pod::AgentSetup;
+use eto_engine::plan::AgentFacts;
 use eto_gateway::{AssignError, Change, Fence, Groups, Store};
 use eto_membership::{Assignment, Group};
 use tokio::sync::watch;
@@ -61,9 +62,9 @@ impl Gateway {
         Gateway { inner: settings.is_on().then(|| Arc::new(inner)) }
     }
 
-    /// Whether the settings have one.
-    pub fn is_on(&self) -> bool {
-        self.inner.is_some()
+    /// What plans are to know of it.
+    pub fn facts(&self) -> AgentFacts {
+        AgentFacts { gateway: self.inner.is_some() }
     }
 
     fn ready(&self) -> Option<&Ready> {
