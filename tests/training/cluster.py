@@ -12,6 +12,8 @@ LAB = os.path.join(ROOT, "tests", "cluster")
 STATE = os.environ.get("CLUSTER_STATE", "/tmp/k8s-lab")
 TOOLS = os.path.expanduser("~/.cache/elastic-training-operator/bin")
 SYSTEM = "elastic-system"
+# A node that is silent for this long counts as dead, in seconds. On a busy machine a short one kills live nodes.
+GRACE = int(os.environ.get("ETO_E2E_NODE_GRACE", "40"))
 
 
 class Failed(Exception):
@@ -49,7 +51,7 @@ class Cluster:
     def start(self):
         subprocess.run([os.path.join(LAB, "down.sh")], capture_output=True)  # what a killed run may have left
         run(os.path.join(LAB, "up.sh"), "--kubelets", "2",
-            env={"NODE_GPUS": "0", "KCM_FLAGS": "--node-monitor-grace-period=12s"})
+            env={"NODE_GPUS": "0", "KCM_FLAGS": f"--node-monitor-grace-period={GRACE}s"})
         self.images()
         run("kubectl", "apply", "-f", "deploy/crds.yaml", env=self.env)
         self.install()
@@ -82,7 +84,7 @@ class Cluster:
                   "gateway.agentImage.repository=localhost/eto-agent", *of("gateway.agentImage"),
                   "gateway.etcd.image.repository=localhost/etcd", *of("gateway.etcd.image"),
                   "settings.evaluation.period=1s", "settings.log.level=info\\,eto_operator=debug",
-                  "settings.leader.duration=6s", "settings.leader.renew-deadline=4s", "settings.leader.retry-period=1s"]
+                  "settings.leader.retry-period=3s"]
         sets = [word for value in values for word in ("--set", value)]
         run("helm", "upgrade", "--install", "elastic-training", "deploy/chart/elastic-training-operator",
             "--namespace", SYSTEM, "--create-namespace", *sets, env=self.env)

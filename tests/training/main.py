@@ -15,7 +15,7 @@ import time
 import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import SYSTEM, Cluster, Failed, environment, processes, ready, wait  # noqa: E402
+from cluster import GRACE, SYSTEM, Cluster, Failed, environment, processes, ready, wait  # noqa: E402
 
 JOB = "train"
 # What the trainer's settings mean: a checkpoint at least every second.
@@ -89,7 +89,7 @@ class Training:
         self.cluster.kubectl("scale", "elasticjob", JOB, "-n", "default", f"--replicas={replicas}")
         return at
 
-    def trains(self, world, since, within=60.0):
+    def trains(self, world, since, within=120.0):
         """All ranks of a round of this size, begun since then, have done a step; when the last of them did."""
         def check():
             rounds = {}
@@ -133,7 +133,7 @@ class Training:
 def starts(t):
     t.cluster.apply(t.manifest(2))
     at = time.time()
-    took = t.trains(2, at, 120) - at
+    took = t.trains(2, at) - at
     status = t.settled(2)
     said = [c for c in status["conditions"] if c["type"] == "AgentRounds"]
     if not said or said[0]["status"] != "True":
@@ -177,7 +177,7 @@ def deleted_pod(t):
     [gone] = [u for u, p in before.items() if p["metadata"]["labels"]["elastic.ai/index"] == "1"]
     at = time.time()
     t.cluster.kubectl("delete", "pod", "-n", "default", before[gone]["metadata"]["name"], "--wait=false")
-    took = t.trains(2, at, 90) - at
+    took = t.trains(2, at) - at
     t.settled(2)
     if not set(before) - {gone} < set(t.pods()):
         raise Failed(f"the survivor did not stay: {set(before)}, {set(t.pods())}")
@@ -204,7 +204,7 @@ def leader_killed_in_a_resize(t):
     wait("a change is on its way", lambda: json.loads(t.cluster.kubectl(
         "get", "elasticjob", JOB, "-n", "default", "-o", "json"))["status"].get("change"), 20)
     t.cluster.kill(leader)
-    took = t.trains(3, at, 90) - at
+    took = t.trains(3, at) - at
     t.settled(3)
     if not before < set(t.pods()):
         raise Failed("pods of before are gone")
@@ -225,7 +225,7 @@ def etcd_loses_all(t):
     if t.trainers() != before:
         raise Failed(f"processes were restarted: {before}, {t.trainers()}")
     at = t.scale(3)
-    t.trains(3, at, 90)
+    t.trains(3, at)
     t.settled(3)
     at = t.scale(2)
     t.trains(2, at)
@@ -242,8 +242,8 @@ def node_dies(t):
         raise Failed(f"no worker is on node-{number}")
     at = time.time()
     t.cluster.node("poweroff", number)
-    took = t.trains(2, at, 180) - at
-    return {"node powered off to first step of two again (12 s of it until the node counts as dead)": took}
+    took = t.trains(2, at, 240) - at
+    return {f"node powered off to first step of two again ({GRACE} s of it until the node counts as dead)": took}
 
 
 CASES = [starts, grows, shrinks, killed_process, deleted_pod, operators_killed, leader_killed_in_a_resize,
