@@ -44,10 +44,14 @@ for indices in sampler:
     sampler.advance()
     step += 1
     job.progress(step, samples=sampler.position, epoch=sampler.epoch, loss=1 / step)
-    if job.should_stop(lambda mine: mine):
+    stop = job.should_stop(lambda mine: mine)
+    # However slow the machine is: the resize comes in the middle.
+    while job.generation == 1 and step == 5 and not stop:
+        time.sleep(0.01)
+        stop = job.should_stop(lambda mine: mine)
+    if stop:
         save()
         job.exit_drained()
-    time.sleep(0.05)
 save()
 "#;
 
@@ -65,7 +69,7 @@ async fn a_script_with_it_trains_through_a_resize_and_loses_nothing() {
     gateway.assign(assignment(2, Order::Stop, &[UID]));
     let stopped = gateway.until("stopped", |r| r.generation == 2 && r.state == MemberState::Idle).await;
     let checkpoint = stopped.checkpoint.expect("it has told its checkpoint");
-    assert!(checkpoint.generation == 1 && checkpoint.step >= 1 && checkpoint.step < 15, "{checkpoint:?}");
+    assert!(checkpoint.generation == 1 && (1..=5).contains(&checkpoint.step), "{checkpoint:?}");
     gateway.assign(assignment(2, Order::Run, &[UID]));
     assert_eq!(pod.ended().await, 0);
     let last: serde_json::Value =
