@@ -60,18 +60,19 @@ same() {
 }
 name=elastic-training-operator
 cluster="[nodes, persistentvolumes] [list, watch]
-[storageclasses] [list, watch]"
+[storageclasses] [list, watch]
+[tokenreviews] [create]"
 same "the cluster's rights of an operator for one namespace" "$cluster" "$(rules ClusterRole $name "${one[@]}")"
 same "its rights with watch-all-pods" "$(printf '%s\n[pods] [list, watch]' "$cluster" | sort)" \
   "$(rules ClusterRole $name "${one[@]}" --set settings.kubernetes.watch-all-pods=true)"
 same "its rights in the namespace, with the cluster's," "$(rules ClusterRole $name)" \
   "$({ rules Role $name-jobs "${one[@]}"; echo "$cluster"; } | sort)"
 same "the rights of an operator for all namespaces" "" "$(rules Role $name-jobs)"
-has 'etcd-endpoints = "https://elastic-training-operator-etcd-0\..*:2379"$' --set gateway.enabled=true
-has '--initial-cluster=.*-etcd-2=https://' --set gateway.enabled=true --set gateway.etcd.replicas=3 --set gateway.etcd.persistence.enabled=true
-has 'secretName: mine' --set gateway.enabled=true --set 'gateway.etcd.external.endpoints={https://e:2379}' --set gateway.etcd.external.secretName=mine
-refused --set gateway.enabled=true --set 'gateway.etcd.external.endpoints={https://e:2379}'
-refused --set gateway.enabled=true --set gateway.etcd.replicas=3
+has 'etcd-endpoints = "https://elastic-training-operator-etcd-0\..*:2379"$'
+has '--initial-cluster=.*-etcd-2=https://' --set gateway.etcd.replicas=3 --set gateway.etcd.persistence.enabled=true
+has 'secretName: mine' --set 'gateway.etcd.external.endpoints={https://e:2379}' --set gateway.etcd.external.secretName=mine
+refused --set 'gateway.etcd.external.endpoints={https://e:2379}'
+refused --set gateway.etcd.replicas=3
 refused --set gateway.etcd.replicas=2 --set gateway.etcd.persistence.enabled=true
 refused --set replica=3
 refused --set metrics.port=80
