@@ -4,15 +4,13 @@
 //! the live pods.
 //!
 //! **Size.** The budget is 32 KiB for a job of up to 100 workers, of which the policy's own state is at most 4 KiB
-//! encoded (a larger one is kept in a `ConfigMap` of the job's own). What grows with the job is `victims`, and only while they go. Lists and texts of a decision are cut to
-//! 16 limits, 16 reasons, 32 signals and 256 characters. The API server's own limit is about 1.5 MiB.
+//! encoded (a larger one is kept in a `ConfigMap` of the job's own). What grows with the job is `victims`, and only
+//! while they go, and the members of a round with an agent. Lists and texts of a decision are cut to 16 limits,
+//! 16 reasons, 32 signals and 256 characters. The API server's own limit is about 1.5 MiB.
 //!
 //! Times are RFC 3339 with milliseconds, UTC. Closed sets (phases, causes, reasons) are text, so that an older
 //! operator can read what a newer one wrote.
 
-use std::collections::BTreeMap;
-
-use k8s_openapi::ByteString;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
@@ -26,6 +24,10 @@ macro_rules! status {
         pub struct $name { $($(#[$fm])* pub $f: $t,)* }
     )*};
 }
+
+mod memory;
+
+pub use memory::{CircuitStatus, MemoryStatus, PolicyStateStatus, SizeAt};
 
 /// What the operator has seen, decided and done.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -353,64 +355,6 @@ status! {
         pub message: String,
         /// Failures in a row of this module for this job.
         pub in_a_row: i64,
-    }
-
-    /// History that decisions rest on.
-    pub struct MemoryStatus {
-        /// When it was written.
-        pub saved: String,
-        /// When it began.
-        pub since: String,
-        pub sequence: i64,
-        /// `spec.replicas` at the last decision.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub replicas: Option<i64>,
-        /// Unstabilised targets.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub recommendations: Vec<SizeAt>,
-        /// Workers added.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub ups: Vec<SizeAt>,
-        /// Workers removed.
-        #[serde(skip_serializing_if = "Vec::is_empty")]
-        pub downs: Vec<SizeAt>,
-        /// What the policy keeps.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub policy_state: Option<PolicyStateStatus>,
-        /// Name of the policy that it belongs to.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub policy_state_of: Option<String>,
-        /// What the placement policy keeps.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub placement_state: Option<PolicyStateStatus>,
-        /// Name of the placement policy that it belongs to.
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub placement_state_of: Option<String>,
-        /// Failures in a row by module digest.
-        #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-        pub circuits: BTreeMap<String, CircuitStatus>,
-    }
-
-    /// A number of workers at a time.
-    pub struct SizeAt {
-        pub time: String,
-        pub size: i64,
-    }
-
-    /// Bytes that a policy keeps.
-    pub struct PolicyStateStatus {
-        /// Layout version of the policy that wrote them.
-        pub version: i64,
-        /// Base64.
-        #[schemars(with = "String")]
-        pub data: ByteString,
-    }
-
-    /// Circuit breaker of one module.
-    pub struct CircuitStatus {
-        pub failures: i64,
-        #[serde(skip_serializing_if = "Option::is_none")]
-        pub open_until: Option<String>,
     }
 }
 
