@@ -1,7 +1,7 @@
 # Every target does its own set-up; `make help` lists them. What a step needs of the machine is in tools/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test e2e e2e-training bench measure policies agent check fmt clippy deny docs layout chart generate generate-check clean
+.PHONY: help demo demo-check test e2e e2e-training bench measure simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
 
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
@@ -37,7 +37,10 @@ bench: policies ## microbenchmarks and the scale run
 	@tools/setup.sh prometheus protoc
 	$(CARGO) bench --locked -p eto-benches
 
-measure: policies ## long measurements on a real control plane (see benches/README.md)
+simulate: ## 10,000 stories of the simulation with faults (docs/simulation.md)
+	$(CARGO) run --locked --release -p eto-sim -- --runs 10000
+
+measure: policies simulate ## long measurements on a real control plane (see benches/README.md)
 	@tools/setup.sh prometheus protoc etcd cluster
 	@benches/measure.sh
 

@@ -15,6 +15,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("eto-agent", &["eto-membership"]),
     ("eto-gateway", &["eto-membership"]),
     ("eto-engine", &["eto-membership"]),
+    ("eto-sim", &["eto-engine", "eto-membership"]),
     ("eto-api", &[]),
     ("eto-policy-host", &["eto-engine"]),
     ("eto-signals", &["eto-engine"]),

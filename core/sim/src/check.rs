@@ -1,0 +1,206 @@
+//! The rules that hold at every moment, and what has to be remembered to check them.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use eto_engine::guard::sizes;
+use eto_engine::plan::NewPod;
+use eto_engine::state::{JobState, Phase, RoundMode};
+use eto_membership::agent::Launch;
+use eto_membership::{Assignment, Checkpoint, Order, Round};
+
+use crate::container::Container;
+use crate::world::World;
+
+/// A rule of the product.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Never two different rounds of one generation.
+    OneRound,
+    /// Never two process groups alive in one pod.
+    OneGroup,
+    /// No member starts before the order `Run` of a round that names it.
+    StartsByOrder,
+    /// Nobody is told to run while processes of an earlier round run that could have been waited for.
+    StoppedFirst,
+    /// Never fewer than the minimum, nor another illegal size, by the operator's hand.
+    LegalSize,
+    /// The master is not given up while it trains.
+    MasterStays,
+    /// A pod goes after its processes have stopped, or after their deadline.
+    DeletedAfterStop,
+    /// A checkpoint that was acknowledged is complete, and what starts later goes on from it or from a newer one.
+    CheckpointKept,
+    /// Each failure of the job's own is charged once; what is nobody's fault is free.
+    Budget,
+    /// What has ended stays as it is.
+    Terminal,
+    /// What is no witness of a loss restarts nothing.
+    Undisturbed,
+    /// When faults have ceased, the job trains at its target or has ended.
+    Liveness,
+}
+
+/// A rule that was broken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Violation {
+    /// Which.
+    pub rule: Rule,
+    /// When, in milliseconds from the beginning of the story.
+    pub at_ms: u64,
+    /// How.
+    pub what: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:?} at {}.{:03} s: {}", self.rule, self.at_ms / 1000, self.at_ms % 1000, self.what)
+    }
+}
+
+/// What is remembered of all that was ever published and done.
+#[derive(Debug, Default)]
+pub(crate) struct Ghost {
+    rounds: BTreeMap<u64, Round>,
+    /// Generations that had the order `Run`.
+    run: BTreeSet<u64>,
+    /// When the processes of earlier rounds must have ended, if everybody was told at once.
+    stop_until: u64,
+    /// How the job has ended, as was stored.
+    end: Option<Phase>,
+    /// Failures of the job's own that were made to happen, and what looks like one.
+    pub(crate) own_failures: u32,
+    /// The status was lost: what it counted began anew.
+    pub(crate) forgot: bool,
+}
+
+impl Ghost {
+    pub(crate) fn newest(&self) -> u64 {
+        self.rounds.last_key_value().map_or(0, |(generation, _)| *generation)
+    }
+
+    /// UIDs of the members of a round.
+    pub(crate) fn members_of(&self, generation: u64) -> Option<Vec<String>> {
+        Some(self.rounds.get(&generation)?.members.iter().filter_map(|m| m.uid.clone()).collect())
+    }
+
+    /// Processes failed, or seemed to, for something that befell others.
+    pub(crate) fn looks_like_a_failure(&mut self) {
+        self.own_failures += 1;
+    }
+
+    pub(crate) fn has_ended(&self) -> bool {
+        self.end.is_some()
+    }
+}
+
+impl World {
+    pub(crate) fn check_assignment(&mut self, next: &Assignment) {
+        let generation = next.round.generation;
+        let known = self.ghost.rounds.get(&generation).cloned();
+        if known.is_none() {
+            self.counts.rounds += 1;
+            self.ghost.rounds.insert(generation, next.round.clone());
+        }
+        let same = known.as_ref().is_none_or(|round| *round == next.round);
+        self.demand(same, Rule::OneRound, || format!("{:?} and then {:?}", known, next.round));
+        if next.order == Order::Stop {
+            self.ghost.stop_until = self.now + next.grace_ms;
+        }
+        if next.order == Order::Run {
+            self.ghost.run.insert(generation);
+            let size = u32::try_from(next.round.members.len()).unwrap_or(u32::MAX);
+            let legal = sizes::at_most(&self.api.spec, size) == Some(size);
+            self.demand(legal, Rule::LegalSize, || format!("round {generation} runs with {size} members"));
+            self.check_stopped(generation);
+        }
+        let ended = self.ghost.has_ended();
+        self.demand(!ended || next.order == Order::End, Rule::Terminal, || format!("{next:?} after the end"));
+    }
+
+    /// Whoever could be reached has stopped, or its time is over.
+    fn check_stopped(&mut self, generation: u64) {
+        let over = self.now >= self.ghost.stop_until;
+        let runs = self.containers.iter().find(|(uid, c)| {
+            let earlier = c.process.as_ref().is_some_and(|p| p.generation < generation);
+            earlier && self.reaches_gateway(uid) && self.is_heard(uid) && self.api.pods.contains_key(*uid)
+        });
+        let Some((uid, container)) = runs else { return };
+        let what = format!("{uid} is in round {:?} when {generation} is told to run", container.runs());
+        self.demand(over, Rule::StoppedFirst, || what);
+    }
+
+    pub(crate) fn check_start(&mut self, uid: &str, launch: &Launch) {
+        let generation = launch.generation();
+        let ran = self.ghost.run.contains(&generation);
+        let same = self.ghost.rounds.get(&generation) == Some(&launch.assignment.round);
+        let named = launch.assignment.round.members.iter().any(|m| m.uid.as_deref() == Some(uid));
+        self.demand(ran && same && named, Rule::StartsByOrder, || format!("{uid} starts {launch:?}"));
+        let runs = self.containers.get(uid).and_then(Container::runs);
+        self.demand(runs.is_none(), Rule::OneGroup, || format!("{uid} starts {generation} beside {runs:?}"));
+    }
+
+    /// What an agent tells of a checkpoint is on the volume.
+    pub(crate) fn check_claim(&mut self, uid: &str, claim: Option<Checkpoint>) {
+        let Some(claim) = claim else { return };
+        let saved = self.training.saved.map_or(0, |(_, step)| step);
+        let what = || format!("{uid} tells of step {}, and {saved} is the newest on the volume", claim.step);
+        self.demand(claim.step <= saved, Rule::CheckpointKept, what);
+        self.training.acknowledged = self.training.acknowledged.max(claim.step);
+    }
+
+    pub(crate) fn check_state(&mut self, state: &JobState) {
+        let spec = self.api.spec.clone();
+        let target = state.target;
+        let bounded = target == 0 || (spec.min..=spec.max).contains(&target);
+        self.demand(bounded, Rule::LegalSize, || format!("target {target} of {} to {}", spec.min, spec.max));
+        if let Some(end) = self.ghost.end {
+            let same = state.phase == end;
+            self.demand(same, Rule::Terminal, || format!("{end:?} became {:?}", state.phase));
+        } else if state.phase.is_terminal() {
+            self.note(|_| format!("the job has ended: {:?} ({:?})", state.phase, state.message));
+            self.ghost.end = Some(state.phase);
+        }
+        let (charged, own) = (state.failures, self.ghost.own_failures);
+        if !self.ghost.forgot {
+            self.demand(charged <= own, Rule::Budget, || format!("{charged} failures charged, and there were {own}"));
+        }
+        self.check_victims(state);
+    }
+
+    fn check_victims(&mut self, state: &JobState) {
+        let trains = |uid: &str| {
+            let newest = self.ghost.newest();
+            let healthy = self.node_of(uid).is_some_and(|n| n.is_reached() && n.ready) && self.is_heard(uid);
+            healthy
+                && self.containers.get(uid).and_then(Container::runs) == Some(newest)
+                && self.ghost.run.contains(&newest)
+        };
+        let kept = |uid: &str| self.api.pods.get(uid).is_some_and(|p| p.deleting.is_none() && !p.disrupted);
+        let master = state.victims.iter().find(|v| v.index == 0 && trains(&v.uid) && kept(&v.uid)).cloned();
+        if let Some(victim) = master {
+            self.demand(false, Rule::MasterStays, || format!("{victim:?}"));
+        }
+    }
+
+    pub(crate) fn check_creation(&mut self, new: &NewPod) {
+        let ended = self.ghost.has_ended();
+        self.demand(!ended, Rule::Terminal, || format!("{new:?} after the end"));
+        self.demand(new.mode == RoundMode::Agent, Rule::Undisturbed, || format!("{new:?} has no agent"));
+    }
+
+    /// The operator deletes a pod.
+    pub(crate) fn check_deletion(&mut self, uid: &str) {
+        let Some(pod) = self.api.pods.get(uid).cloned() else { return };
+        let free = pod.deleting.is_some() || pod.is_ended() || pod.disrupted || self.ghost.has_ended();
+        let reached = self.reaches_gateway(uid) && self.is_heard(uid) && self.is_linked(uid);
+        let runs = self.containers.get(uid).and_then(|c| c.process.as_ref()).filter(|p| !p.over).map(|p| p.generation);
+        let Some(generation) = runs.filter(|_| reached && !free) else { return };
+        let newest = self.ghost.newest();
+        let member = generation == newest && self.ghost.run.contains(&newest);
+        let over = self.now >= self.ghost.stop_until && !member;
+        self.demand(over, Rule::DeletedAfterStop, || {
+            format!("{uid} (index {}) runs round {generation} when it is deleted; the newest is {newest}", pod.index)
+        });
+    }
+}

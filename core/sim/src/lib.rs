@@ -1,0 +1,64 @@
+//! The whole system in virtual time: a cluster that lags, loses and lies late, two replicas of the operator around the
+//! real `plan`, the real agents in their pods, etcd and the gateway between them, and faults at any moment. All of it
+//! from one seed, so that what went wrong once goes wrong again.
+//!
+//! Nothing here reads a clock or does input or output. What is modelled and what is not: `docs/simulation.md`.
+#![warn(missing_docs)]
+
+mod api;
+mod calm;
+mod check;
+mod container;
+mod etcd;
+mod faults;
+mod gateway;
+mod nodes;
+mod operator;
+mod people;
+mod random;
+mod replica;
+mod scenario;
+mod story;
+mod training;
+mod world;
+
+pub use check::{Rule, Violation};
+
+/// What became of one run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// The seed that it came from.
+    pub seed: u64,
+    /// A rule that was broken; the run ends there.
+    pub violation: Option<Violation>,
+    /// What happened last, oldest first; empty unless it was asked for.
+    pub trace: Vec<String>,
+    /// What there was of it.
+    pub counts: Counts,
+}
+
+/// How much there was in a run.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Events of the virtual world.
+    pub events: u64,
+    /// Faults that struck.
+    pub faults: u64,
+    /// Calls of `plan`.
+    pub plans: u64,
+    /// Times that the operator ended between two of its writes.
+    pub kills: u64,
+    /// Rounds that were published.
+    pub rounds: u64,
+    /// Steps of training.
+    pub steps: u64,
+    /// Virtual milliseconds.
+    pub virtual_ms: u64,
+}
+
+/// Runs the story of a seed. `trace`: how many of the last events are kept; 0 = none, which is faster.
+pub fn run(seed: u64, trace: usize) -> Outcome {
+    let mut world = world::World::new(seed, trace);
+    world.tell_story();
+    world.outcome(seed)
+}

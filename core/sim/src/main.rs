@@ -1,0 +1,156 @@
+//! Runs stories of the simulation: one seed with its trace, or many over all cores.
+#![allow(
+    clippy::disallowed_methods,
+    clippy::disallowed_types,
+    reason = "adapter: tells the time that runs take and prints"
+)]
+
+use std::collections::BTreeMap;
+use std::io::Write;
+use std::process::ExitCode;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::Parser;
+use eto_sim::{Counts, Outcome, Rule, run};
+
+/// Simulates jobs, agents, gateway and operator in virtual time, with faults from a seed.
+#[derive(Debug, Parser)]
+#[command(name = "eto-sim", version)]
+struct Args {
+    /// The seed to run, or the first of them.
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many seeds to run.
+    #[arg(long, default_value_t = 1)]
+    runs: u64,
+    /// Print all that happened, and not only the end of what went wrong.
+    #[arg(long)]
+    trace: bool,
+    /// Threads; 0 = one for each core.
+    #[arg(long, default_value_t = 0)]
+    threads: usize,
+}
+
+/// Events that are printed of a seed that broke a rule.
+const LAST: usize = 60;
+/// Seeds that are printed in full.
+const SHOWN: usize = 5;
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let begun = Instant::now();
+    let mut out = std::io::stdout().lock();
+    if args.trace && args.runs == 1 {
+        let outcome = run(args.seed, usize::MAX);
+        let told = tell(&mut out, &outcome);
+        return if told.is_ok() && outcome.violation.is_none() { ExitCode::SUCCESS } else { ExitCode::FAILURE };
+    }
+    let outcomes = run_all(&args);
+    let seconds = begun.elapsed().as_secs_f64();
+    match summarise(&mut out, &args, &outcomes, seconds) {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) | Err(_) => ExitCode::FAILURE,
+    }
+}
+
+/// What all seeds came to: the sums, and those that broke a rule, by seed.
+#[derive(Default)]
+struct Sums {
+    counts: Counts,
+    broken: BTreeMap<u64, Outcome>,
+}
+
+fn run_all(args: &Args) -> Sums {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = if args.threads == 0 { cores } else { args.threads };
+    let next = AtomicU64::new(0);
+    let one = || {
+        let mut sums = Sums::default();
+        loop {
+            let n = next.fetch_add(1, Ordering::Relaxed);
+            if n >= args.runs {
+                return sums;
+            }
+            sums.take(run(args.seed.wrapping_add(n), 0));
+        }
+    };
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(one)).collect();
+        let mut all = Sums::default();
+        for worker in workers {
+            match worker.join() {
+                Ok(sums) => all.add(sums),
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        all
+    })
+}
+
+impl Sums {
+    fn take(&mut self, outcome: Outcome) {
+        self.count(&outcome.counts);
+        if outcome.violation.is_some() {
+            self.broken.insert(outcome.seed, outcome);
+        }
+    }
+
+    fn add(&mut self, other: Sums) {
+        self.count(&other.counts);
+        self.broken.extend(other.broken);
+    }
+
+    fn count(&mut self, more: &Counts) {
+        let all = &mut self.counts;
+        all.events += more.events;
+        all.faults += more.faults;
+        all.plans += more.plans;
+        all.kills += more.kills;
+        all.rounds += more.rounds;
+        all.steps += more.steps;
+        all.virtual_ms += more.virtual_ms;
+    }
+}
+
+/// True if no rule was broken.
+fn summarise(out: &mut impl Write, args: &Args, sums: &Sums, seconds: f64) -> std::io::Result<bool> {
+    for seed in sums.broken.keys().take(SHOWN) {
+        let kept = if args.trace { usize::MAX } else { LAST };
+        tell(out, &run(*seed, kept))?;
+    }
+    let mut rules: BTreeMap<Rule, u64> = BTreeMap::new();
+    for violation in sums.broken.values().filter_map(|o| o.violation.as_ref()) {
+        *rules.entry(violation.rule).or_default() += 1;
+    }
+    let all = &sums.counts;
+    let hours = all.virtual_ms / 3_600_000;
+    #[allow(clippy::cast_precision_loss, reason = "a rate for people")]
+    let rate = args.runs as f64 / seconds.max(0.001);
+    writeln!(
+        out,
+        "{} seeds in {seconds:.1} s ({rate:.1} seeds/s): {hours} virtual hours, {} events, {} faults, {} operator kills, \
+         {} plans, {} rounds, {} training steps",
+        args.runs, all.events, all.faults, all.kills, all.plans, all.rounds, all.steps
+    )?;
+    let seeds: Vec<u64> = sums.broken.keys().copied().take(20).collect();
+    if seeds.is_empty() {
+        writeln!(out, "violations: 0")?;
+    } else {
+        writeln!(out, "violations: {} {rules:?}; first seeds {seeds:?}", sums.broken.len())?;
+    }
+    Ok(seeds.is_empty())
+}
+
+fn tell(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {
+    for line in &outcome.trace {
+        writeln!(out, "{line}")?;
+    }
+    match &outcome.violation {
+        Some(violation) => {
+            writeln!(out, "seed {}: {violation}", outcome.seed)?;
+            writeln!(out, "replay: cargo run -p eto-sim -- --seed {} --trace\n", outcome.seed)
+        }
+        None => writeln!(out, "seed {}: no rule was broken; {:?}", outcome.seed, outcome.counts),
+    }
+}

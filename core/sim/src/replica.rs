@@ -1,0 +1,158 @@
+//! What a replica of the operator knows, and what it has in mind.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use eto_engine::job::JobSpec;
+use eto_engine::observe::Pod;
+use eto_engine::plan::{Action, AgentFacts, Group, PlanFacts, Refused, plan, recover};
+use eto_engine::state::JobState;
+use eto_engine::time::Time;
+
+/// What a watch brings.
+#[derive(Clone, Debug)]
+pub(crate) enum News {
+    Job { version: u64, spec: Arc<JobSpec>, stored: Option<Arc<JobState>> },
+    Pod { uid: String, version: u64, pod: Option<Arc<Pod>> },
+    Sick(Arc<BTreeSet<String>>),
+    Group(Option<Arc<Group>>),
+}
+
+impl News {
+    pub(crate) fn source(&self) -> usize {
+        match self {
+            News::Job { .. } => 0,
+            News::Pod { .. } => 1,
+            News::Sick(_) => 2,
+            News::Group(_) => 3,
+        }
+    }
+}
+
+/// What a leader has in mind for the job.
+pub(crate) struct Mind {
+    state: JobState,
+    /// What it knows to be stored.
+    saved: Option<Arc<JobState>>,
+    pub(crate) todo: VecDeque<Action>,
+    pub(crate) failed: bool,
+}
+
+/// One replica of the operator.
+#[derive(Default)]
+pub(crate) struct Replica {
+    /// 0 = it does not run.
+    pub(crate) life: u64,
+    /// Another each time that it begins to lead; 0 = it does not.
+    pub(crate) term: u64,
+    /// Its clock against true time, in milliseconds.
+    pub(crate) skew: i64,
+    pub(crate) claim: Option<u64>,
+    pub(crate) believes_until: u64,
+    /// It stands still until then.
+    pub(crate) stalled_until: u64,
+    pub(crate) job: Option<(u64, Arc<JobSpec>, Option<Arc<JobState>>)>,
+    pub(crate) pods: BTreeMap<String, (u64, Option<Arc<Pod>>)>,
+    pub(crate) sick: Arc<BTreeSet<String>>,
+    pub(crate) group: Option<Arc<Group>>,
+    /// No watch brings anything before what it brought last.
+    pub(crate) newest: [u64; 4],
+    pub(crate) mind: Option<Mind>,
+    pub(crate) refused: Option<Refused>,
+    /// It writes or acts.
+    pub(crate) busy: bool,
+    /// When it looks next.
+    pub(crate) look_at: u64,
+}
+
+impl Replica {
+    pub(crate) fn new(skew: i64) -> Self {
+        Replica { skew, ..Replica::default() }
+    }
+
+    /// What it had in mind, and all it knew, is gone.
+    pub(crate) fn forget(&mut self) {
+        let (skew, stalled_until) = (self.skew, self.stalled_until);
+        *self = Replica { skew, stalled_until, ..Replica::default() };
+    }
+
+    pub(crate) fn stop_leading(&mut self) {
+        (self.term, self.claim, self.mind, self.busy, self.refused) = (0, None, None, false, None);
+    }
+}
+
+/// What follows from a plan.
+pub(crate) enum Next {
+    Write,
+    Act,
+    Wait(Option<Time>),
+}
+
+impl Replica {
+    pub(crate) fn take_job(&mut self, version: u64, spec: Arc<JobSpec>, stored: Option<Arc<JobState>>) {
+        if self.job.as_ref().is_some_and(|(known, ..)| *known >= version) {
+            return;
+        }
+        if self.mind.as_ref().is_some_and(|m| m.saved != stored) {
+            // Another replica has written since, or the status was lost.
+            self.mind = None;
+        }
+        self.job = Some((version, spec, stored));
+    }
+
+    pub(crate) fn take_pod(&mut self, uid: String, version: u64, pod: Option<Arc<Pod>>) {
+        let known = self.pods.entry(uid).or_insert((0, None));
+        if known.0 < version {
+            *known = (version, pod);
+        }
+    }
+
+    /// Plans, and says what comes next.
+    pub(crate) fn think(&mut self, now: Time) -> Option<Next> {
+        let (_, spec, stored) = self.job.clone()?;
+        let pods: Vec<Pod> = self.pods.values().filter_map(|(_, p)| p.as_deref().cloned()).collect();
+        let group = self.group.clone();
+        let mind = self.mind.get_or_insert_with(|| Mind {
+            state: match &stored {
+                Some(stored) => (**stored).clone(),
+                None => recover(&spec, &pods, group.as_deref(), now),
+            },
+            saved: stored.clone(),
+            todo: VecDeque::new(),
+            failed: false,
+        });
+        let refused = self.refused.take();
+        let facts = PlanFacts {
+            refused: refused.as_ref(),
+            sick_nodes: Some(&self.sick),
+            group: group.as_deref(),
+            agent: AgentFacts { gateway: true },
+            ..PlanFacts::default()
+        };
+        let planned = plan(&spec, &mind.state, &pods, &facts, now);
+        mind.state = planned.state;
+        mind.todo = planned.actions.into();
+        mind.failed = false;
+        Some(if stored.as_deref() != Some(&mind.state) {
+            Next::Write
+        } else if mind.todo.is_empty() {
+            Next::Wait(planned.next_look)
+        } else {
+            Next::Act
+        })
+    }
+
+    pub(crate) fn to_write(&self) -> Option<(u64, JobState)> {
+        let version = self.job.as_ref().map(|(version, ..)| *version)?;
+        Some((version, self.mind.as_ref()?.state.clone()))
+    }
+
+    pub(crate) fn written(&mut self, version: u64, state: &Arc<JobState>) {
+        if let Some((known, _, stored)) = &mut self.job {
+            (*known, *stored) = (version, Some(Arc::clone(state)));
+        }
+        if let Some(mind) = &mut self.mind {
+            mind.saved = Some(Arc::clone(state));
+        }
+    }
+}
