@@ -197,6 +197,23 @@ def operators_killed(t):
     return {}
 
 
+def operator_rolled(t):
+    """As an upgrade does it: new replicas, then the old ones end in order; agents move from one gateway to another."""
+    before = t.trainers()
+    t.cluster.kubectl("rollout", "restart", "-n", SYSTEM, "deployment/elastic-training-operator")
+    t.cluster.kubectl("rollout", "status", "-n", SYSTEM, "deployment/elastic-training-operator", "--timeout=120s")
+    t.goes_on(5)
+    if t.trainers() != before:
+        raise Failed(f"processes were restarted: {before}, {t.trainers()}")
+    at = t.scale(3)
+    t.trains(3, at)
+    t.settled(3)
+    at = t.scale(2)
+    t.trains(2, at)
+    t.settled(2)
+    return {}
+
+
 def leader_killed_in_a_resize(t):
     before = set(t.pods())
     leader = wait("somebody leads", t.cluster.leader)
@@ -246,8 +263,8 @@ def node_dies(t):
     return {f"node powered off to first step of two again ({GRACE} s of it until the node counts as dead)": took}
 
 
-CASES = [starts, grows, shrinks, killed_process, deleted_pod, operators_killed, leader_killed_in_a_resize,
-         etcd_loses_all, node_dies]
+CASES = [starts, grows, shrinks, killed_process, deleted_pod, operators_killed, operator_rolled,
+         leader_killed_in_a_resize, etcd_loses_all, node_dies]
 
 
 def main():

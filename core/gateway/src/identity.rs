@@ -233,6 +233,31 @@ mod tests {
         assert!(again.is_good_for("a", now()));
     }
 
+    /// What a server that trusts the authority's clients says of this one.
+    fn taken_as_client(authority: &Authority, client: &Identity) -> bool {
+        let mut roots = RootCertStore::empty();
+        roots.add(certificates(&authority.cert_pem).unwrap().remove(0)).unwrap();
+        let provider = Arc::new(ring::default_provider());
+        let verifier =
+            rustls::server::WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider).build().unwrap();
+        let leaf = certificates(&client.cert_pem).unwrap().remove(0);
+        verifier
+            .verify_client_cert(&leaf, &[], UnixTime::since_unix_epoch(std::time::Duration::from_secs(now())))
+            .is_ok()
+    }
+
+    #[test]
+    fn members_of_etcd_are_servers_and_clients_and_we_are_a_client_alone() {
+        let authority = Authority::generate(3650).unwrap();
+        let names = ["etcd-0.etcd.ns.svc".to_owned()];
+        let peer = authority.issue_peer(&names, 10).unwrap();
+        assert!(peer.is_good_for("etcd-0.etcd.ns.svc", now()) && taken_as_client(&authority, &peer));
+        let client = authority.issue_client("operator", 10).unwrap();
+        assert!(taken_as_client(&authority, &client) && !client.is_good_for("operator", now()));
+        assert!(!taken_as_client(&authority, &authority.issue(&names, 10).unwrap()), "the gateway is no client");
+        assert!(!taken_as_client(&Authority::generate(10).unwrap(), &client), "of another authority");
+    }
+
     #[test]
     fn what_is_no_certificate_is_refused_without_its_key_in_the_message() {
         let good = Identity::generate(&["a".to_owned()], 1).unwrap();
