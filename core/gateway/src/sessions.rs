@@ -312,7 +312,7 @@ impl Session {
 fn is_material(a: &MemberRecord, b: &MemberRecord) -> bool {
     let of = |r: &MemberRecord| {
         let r = &r.report;
-        (r.state, r.generation, r.checkpoint, r.processes)
+        (r.state, r.generation, r.checkpoint, r.processes, r.leaving)
     };
     let text = |r: &MemberRecord| [&r.report.incarnation, &r.report.address, &r.report.agent].map(Clone::clone);
     of(a) != of(b) || a.suspected != b.suspected || text(a) != text(b)

@@ -42,6 +42,14 @@ fn heartbeats_write_nothing() {
         Report { generation: 1, ..report(300) },
         Report { generation: 1, state: MemberState::Running { generation: 1 }, ..report(301) },
         Report { generation: 1, state: MemberState::Running { generation: 1 }, checkpoint, ..report(302) },
+        // A node that shuts down deletes no pods: this is the first, and may be the only, word of it.
+        Report {
+            generation: 1,
+            state: MemberState::Running { generation: 1 },
+            checkpoint,
+            leaving: true,
+            ..report(303)
+        },
     ]
     .into_iter()
     .enumerate()
