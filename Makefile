@@ -1,7 +1,7 @@
 # Every target does its own set-up; `make help` lists them. What a step needs of the machine is in tools/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test e2e e2e-training bench measure simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
+.PHONY: help demo demo-check test test-training e2e e2e-training bench measure simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
 
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
@@ -23,6 +23,9 @@ demo-check: policies ## the same without a terminal, with one line for each thin
 test: policies ## all unit and integration tests (a real Prometheus and etcd among them; no cluster)
 	@tools/setup.sh prometheus python protoc etcd
 	$(CARGO) test --workspace --locked --no-fail-fast
+
+test-training: ## the examples train with real torch and JAX, as processes of this machine
+	@tests/frameworks.sh
 
 e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
 	@tools/setup.sh prometheus protoc helm cluster

@@ -28,13 +28,14 @@ need() {
   DEBIAN_FRONTEND=noninteractive apt-get install -yqq --no-install-recommends "$package" >/dev/null
 }
 
-# pip of any Python can install into another one's environment.
+# pip of any Python can install into another one's environment. The bytecode is made once, here: without it each import
+# of torch takes half a minute of CPU where Python may not write it.
 pip_into() {
   local venv=$1
   shift
   local pip=python3
   python3 -m pip --version >/dev/null 2>&1 || pip=$python
-  "$pip" -m pip --python "$venv/bin/python" --disable-pip-version-check install --quiet --no-compile --no-cache-dir "$@"
+  "$pip" -m pip --python "$venv/bin/python" --disable-pip-version-check install --quiet --compile --no-cache-dir "$@"
 }
 
 # make NAME STAMP INSTALL: the environment is moved into place when it is whole, so a try cut short leaves nothing.

@@ -1,0 +1,85 @@
+//! The examples train with real frameworks, as processes of this machine under `eto run`. `tests/frameworks.sh` makes what
+//! they need and runs them.
+//!
+//! What each must show: however the workers come and go, the loss of every step is that of an undisturbed run, and each
+//! sample is seen once per epoch. Times are never judged, since the machine may be busy.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "tests start processes and use files")]
+
+mod curve;
+mod job;
+mod session;
+mod store;
+
+use curve::{Curve, samples_seen};
+use job::{Framework, Job};
+use session::Session;
+
+/// Losses are printed with six digits; sums of another order differ by less than this, relative to a loss of 1.
+const TOLERANCE: f64 = 2e-4;
+/// Steps between checkpoints.
+const EVERY: u64 = 20;
+
+/// Two workers, three, two again, one of them killed: nothing of it is seen in the losses.
+fn survives_everything(framework: Framework) {
+    let mut job = Job::new(framework, 4);
+    let reference = job.undisturbed();
+    let mut session = Session::start(&mut job, 2);
+    session.until_step(12, 2);
+
+    session.resize(&mut job, 3);
+    let at = session.until_world(3);
+    session.until_step(at + 10, 3);
+    assert_eq!(session.last_restart_lost(), 0, "a drained round ends with a checkpoint of its last step");
+
+    session.resize(&mut job, 2);
+    let at = session.until_world(2);
+    session.until_step(at + 10, 2);
+    assert_eq!(session.last_restart_lost(), 0, "a drained round ends with a checkpoint of its last step");
+
+    session.kill_worker(1);
+    session.until_restart();
+    let lost = session.last_restart_lost();
+    assert!(lost <= EVERY, "{lost} steps were lost, and every {EVERY}th is in a checkpoint");
+
+    let curve = session.to_the_end();
+    assert_eq!(curve.worlds(), [2, 3, 2, 2]);
+    curve.agrees_with(&reference, TOLERANCE);
+    samples_seen(&job.audit(), job.samples, reference.steps());
+}
+
+#[test]
+fn torch_survives_everything() {
+    survives_everything(Framework::Torch);
+}
+
+#[test]
+fn jax_survives_everything() {
+    survives_everything(Framework::Jax);
+}
+
+/// Two workers of two processes each, started by `torchrun` with the operator's static rendezvous, then one worker. Each
+/// process goes through its share in pieces of the size that the batch rule gives.
+#[test]
+fn torchrun_with_two_processes_per_worker() {
+    let mut job = Job::new(Framework::Torchrun { processes: 2 }, 2);
+    let reference = job.undisturbed();
+    let mut session = Session::start(&mut job, 2);
+    session.until_step(8, 4);
+    session.resize(&mut job, 1);
+    session.until_world(2);
+    let curve = session.to_the_end();
+    assert_eq!(curve.worlds(), [4, 2]);
+    curve.agrees_with(&reference, TOLERANCE);
+    samples_seen(&job.audit(), job.samples, reference.steps());
+}
+
+/// The curve is what makes the comparisons above worth something: it must go down, and no two steps are alike.
+#[test]
+fn the_reference_learns() {
+    for framework in [Framework::Torch, Framework::Jax] {
+        let curve: Curve = Job::new(framework, 4).undisturbed();
+        let (first, last) = curve.ends(20);
+        assert!(last < first / 2.0, "{framework:?}: the mean loss went from {first} to {last}");
+    }
+}
