@@ -200,7 +200,14 @@ fn elastic_job(document: &serde_yaml::Value) -> Option<serde_yaml::Value> {
 #[test]
 fn every_job_in_the_documents_and_examples_is_valid() {
     let mut seen = 0;
-    let all = [files("docs", "md"), files("examples/jobs", "yaml"), vec![root().join("README.md")]].concat();
+    let all = [
+        files("docs", "md"),
+        files("examples/jobs", "yaml"),
+        files("examples/pytorch", "yaml"),
+        files("examples/jax", "yaml"),
+        vec![root().join("README.md")],
+    ]
+    .concat();
     for path in all {
         for job in yaml_documents(&path).iter().filter_map(elastic_job) {
             let job: eto_api::ElasticJob =

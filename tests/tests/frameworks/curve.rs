@@ -54,9 +54,10 @@ impl Curve {
     }
 
     /// Mean loss of the first and of the last so many steps.
-    pub(crate) fn ends(&self, count: usize) -> (f64, f64) {
-        let mean = |part: &[(u64, f64)]| part.iter().map(|(_, loss)| loss).sum::<f64>() / part.len() as f64;
-        (mean(&self.losses[..count]), mean(&self.losses[self.losses.len() - count..]))
+    pub(crate) fn ends(&self, count: u32) -> (f64, f64) {
+        let mean = |part: &[(u64, f64)]| part.iter().map(|(_, loss)| loss).sum::<f64>() / f64::from(count);
+        let n = usize::try_from(count).unwrap();
+        (mean(&self.losses[..n]), mean(&self.losses[self.losses.len() - n..]))
     }
 
     /// Every step is there, and each time it was done its loss was that of the other curve.

@@ -27,12 +27,12 @@ fn survives_everything(framework: Framework) {
     let mut session = Session::start(&mut job, 2);
     session.until_step(12, 2);
 
-    session.resize(&mut job, 3);
+    job.write(3);
     let at = session.until_world(3);
     session.until_step(at + 10, 3);
     assert_eq!(session.last_restart_lost(), 0, "a drained round ends with a checkpoint of its last step");
 
-    session.resize(&mut job, 2);
+    job.write(2);
     let at = session.until_world(2);
     session.until_step(at + 10, 2);
     assert_eq!(session.last_restart_lost(), 0, "a drained round ends with a checkpoint of its last step");
@@ -42,7 +42,7 @@ fn survives_everything(framework: Framework) {
     let lost = session.last_restart_lost();
     assert!(lost <= EVERY, "{lost} steps were lost, and every {EVERY}th is in a checkpoint");
 
-    let curve = session.to_the_end();
+    let curve = session.end();
     assert_eq!(curve.worlds(), [2, 3, 2, 2]);
     curve.agrees_with(&reference, TOLERANCE);
     samples_seen(&job.audit(), job.samples, reference.steps());
@@ -66,9 +66,9 @@ fn torchrun_with_two_processes_per_worker() {
     let reference = job.undisturbed();
     let mut session = Session::start(&mut job, 2);
     session.until_step(8, 4);
-    session.resize(&mut job, 1);
+    job.write(1);
     session.until_world(2);
-    let curve = session.to_the_end();
+    let curve = session.end();
     assert_eq!(curve.worlds(), [4, 2]);
     curve.agrees_with(&reference, TOLERANCE);
     samples_seen(&job.audit(), job.samples, reference.steps());

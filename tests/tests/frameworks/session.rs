@@ -13,7 +13,7 @@ use crate::job::Job;
 
 /// Far more than a phase takes on a busy machine (the import of a framework alone may take a minute); only a hang
 /// reaches it.
-const LIMIT: Duration = Duration::from_secs(180);
+const LIMIT: Duration = Duration::from_secs(400);
 
 pub(crate) struct Session {
     child: Child,
@@ -111,11 +111,6 @@ impl Session {
         self.curve.lost()
     }
 
-    /// Changes `replicas` in the job's file.
-    pub(crate) fn resize(&mut self, job: &mut Job, replicas: u32) {
-        job.write(replicas);
-    }
-
     /// Kills a worker's process, as the kernel does when memory is short.
     pub(crate) fn kill_worker(&mut self, index: u64) {
         let pid = self.pids.get(&index).unwrap_or_else(|| panic!("worker {index} does not run: {:?}", self.pids));
@@ -123,7 +118,7 @@ impl Session {
     }
 
     /// Waits for the job's success.
-    pub(crate) fn to_the_end(mut self) -> Curve {
+    pub(crate) fn end(mut self) -> Curve {
         let deadline = Instant::now() + LIMIT;
         while self.next(deadline) {}
         let status = self.child.wait().unwrap();
