@@ -62,6 +62,18 @@ fn heartbeats_write_nothing() {
     }
 }
 
+/// A node that shuts down tells its pods before the API server knows of it.
+#[test]
+fn that_a_pod_is_being_stopped_is_written_at_once() {
+    let mut s = Sessions::new(10, 0);
+    let running = Report { generation: 1, state: MemberState::Running { generation: 1 }, ..report(1) };
+    s.report(&caller("p"), running.clone(), 0, 0);
+    write(&mut s, 0);
+    s.report(&caller("p"), Report { sequence: 2, leaving: true, ..running }, S, 0);
+    let written = write(&mut s, S);
+    assert!(written.len() == 1 && written[0].report.leaving, "{written:?}");
+}
+
 #[test]
 fn progress_is_written_every_ten_seconds() {
     let mut s = Sessions::new(10, 0);
