@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use eto_membership::{HEARTBEAT_MS, Notice, Report};
+use eto_membership::{HEARTBEAT_MS, MemberState, Notice, Report};
 use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt, Full, LengthLimitError, Limited, StreamBody};
 use hyper::body::{Body, Frame, Incoming};
@@ -25,6 +25,9 @@ use crate::{AuthError, Authenticator, Caller};
 const MOST: usize = 16 * 1024;
 /// The longest text in a report, in bytes.
 const TEXT: usize = 256;
+/// The highest generation or step in a report: the largest number that JSON carries everywhere, and far below where
+/// the operator's arithmetic and the API server's numbers end.
+const HIGHEST: u64 = 1 << 53;
 /// How long a stream lives before its token is asked for again: up to twice as long, so that not all end at once.
 const STREAM: Duration = Duration::from_secs(1800);
 
@@ -117,7 +120,25 @@ async fn report(body: Incoming) -> Result<Report, Response<Answer>> {
     if texts.iter().any(|t| t.len() > TEXT) {
         return Err(refuse(StatusCode::BAD_REQUEST, "a text in the report has more than 256 bytes"));
     }
-    Ok(report)
+    settled(report).ok_or_else(|| refuse(StatusCode::BAD_REQUEST, "the report names a generation that no round has"))
+}
+
+/// The report with steps that a status can hold: those are the script's, and its mistake must not silence the agent.
+/// `None`: it speaks of a generation that was never given out; the next round would have to be above it.
+fn settled(mut report: Report) -> Option<Report> {
+    let state = match report.state {
+        MemberState::Idle => 0,
+        MemberState::Running { generation } | MemberState::Exited { generation, .. } => generation,
+    };
+    let checkpoint = report.checkpoint.as_mut().map_or(0, |c| {
+        c.step = c.step.min(HIGHEST);
+        c.generation
+    });
+    let progress = report.progress.as_mut().map_or(0, |p| {
+        p.step = p.step.min(HIGHEST);
+        p.generation
+    });
+    [report.generation, state, checkpoint, progress].iter().all(|g| *g < HIGHEST).then_some(report)
 }
 
 /// Takes a report in.
@@ -215,4 +236,33 @@ fn say(status: StatusCode, text: &str) -> Response<Answer> {
     let mut response = Response::new(Full::from(text.to_owned()).boxed_unsync());
     *response.status_mut() = status;
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use eto_membership::{Checkpoint, Progress};
+
+    use super::*;
+
+    #[test]
+    fn numbers_that_nothing_could_go_on_from_are_kept_out() {
+        let step = Report {
+            checkpoint: Some(Checkpoint { step: u64::MAX, ..Checkpoint::default() }),
+            progress: Some(Progress { step: u64::MAX, ..Progress::default() }),
+            ..Report::default()
+        };
+        let kept = settled(step).map(|r| (r.checkpoint.map(|c| c.step), r.progress.map(|p| p.step)));
+        assert_eq!(kept, Some((Some(HIGHEST), Some(HIGHEST))));
+        for report in [
+            Report { generation: u64::MAX, ..Report::default() },
+            Report { state: MemberState::Running { generation: u64::MAX }, ..Report::default() },
+            Report { state: MemberState::Exited { generation: HIGHEST, code: 0 }, ..Report::default() },
+            Report {
+                checkpoint: Some(Checkpoint { generation: HIGHEST, ..Checkpoint::default() }),
+                ..Report::default()
+            },
+        ] {
+            assert_eq!(settled(report), None);
+        }
+    }
 }
