@@ -52,8 +52,8 @@ fn missing(names: &[String], words: &BTreeSet<String>) -> Vec<String> {
 fn troubleshooting_lists_every_reason_limiter_and_failure() {
     let words = code_words("docs/troubleshooting.md");
     for (source, name) in [
-        ("core/engine/src/state.rs", "ConditionKind"),
-        ("core/engine/src/state.rs", "ConditionReason"),
+        ("core/engine/src/state/condition.rs", "ConditionKind"),
+        ("core/engine/src/state/condition.rs", "ConditionReason"),
         ("core/engine/src/decision.rs", "Limiter"),
         ("core/engine/src/policy.rs", "FailureKind"),
         ("core/policy-host/src/error.rs", "LoadError"),
