@@ -140,6 +140,19 @@ fn a_global_batch_makes_sizes_legal_that_share_it() {
 }
 
 #[test]
+fn processes_get_the_grace_of_the_template_unless_the_job_names_one() {
+    let drain = |elasticity: Value, master: Value| {
+        let spec = json!({"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 60});
+        let spec = json!({"replicas": 2, "elasticity": elasticity, "template": {"spec": spec}, "master": master});
+        read(spec).unwrap().elasticity.drain_deadline
+    };
+    assert_eq!(drain(json!({}), json!({})), Duration::from_secs(60));
+    assert_eq!(drain(json!({"drainDeadlineSeconds": 10}), json!({})), Duration::from_secs(10));
+    let own = json!({"template": {"spec": {"containers": [{"name": "c", "image": "i"}], "terminationGracePeriodSeconds": 90}}});
+    assert_eq!(drain(json!({}), own), Duration::from_secs(90), "the longest of both");
+}
+
+#[test]
 fn behaviour_has_the_defaults_of_its_kind() {
     let behavior =
         |policy: Value| read(json!({"replicas": 3, "scalingPolicy": policy})).unwrap().scaling.unwrap().behavior;

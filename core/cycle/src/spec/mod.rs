@@ -270,6 +270,7 @@ fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
         v.and_then(|v| int(path, v, low, 604_800, problems)).map_or(default, |v| Duration::from_secs(v.into()))
     };
     let start = seconds("spec.schedulingPolicy.scheduleTimeoutSeconds", scheduling, 1, d.start_deadline);
+    let drain = template_grace(job).unwrap_or(d.drain_deadline);
     Elasticity {
         start_deadline: seconds("spec.elasticity.roundTimeoutSeconds", e.round_timeout_seconds, 1, start),
         pending_deadline: seconds(
@@ -278,7 +279,7 @@ fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
             1,
             d.pending_deadline,
         ),
-        drain_deadline: seconds("spec.elasticity.drainDeadlineSeconds", e.drain_deadline_seconds, 0, d.drain_deadline),
+        drain_deadline: seconds("spec.elasticity.drainDeadlineSeconds", e.drain_deadline_seconds, 0, drain),
         agent: match e.agent {
             None | Some(AgentMode::Auto) => AgentChoice::Auto,
             Some(AgentMode::Off) => AgentChoice::Off,
@@ -291,6 +292,15 @@ fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
         ),
         batch: batch(&e, problems),
     }
+}
+
+/// The longest `terminationGracePeriodSeconds` that the templates name.
+fn template_grace(job: &ElasticJob) -> Option<Duration> {
+    let grace = |role| {
+        let spec = template::merged(job, role).ok()??.spec?;
+        u64::try_from(spec.termination_grace_period_seconds?).ok().map(Duration::from_secs)
+    };
+    [Role::Worker, Role::Master].into_iter().filter_map(grace).max()
 }
 
 fn batch(e: &eto_api::Elasticity, problems: &mut SpecProblems) -> Option<GlobalBatch> {

@@ -58,8 +58,6 @@ pub enum ConditionReason {
     TemplateMissing,
     /// The spec contradicts itself.
     InvalidSpec,
-    /// The pods of the round exist.
-    PodsCreated,
     /// The scheduler finds no node for a worker.
     PodsUnschedulable,
     /// The API server refuses to make pods.
@@ -100,8 +98,6 @@ pub enum ConditionReason {
     DeadlineExceeded,
     /// Restart policy `ExitCode` and an exit code of 1 to 127.
     NonRetryableExit,
-    /// The job goes on.
-    NotFinished,
     // scaling
     /// The size can be computed.
     ValidMetricFound,

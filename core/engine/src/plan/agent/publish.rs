@@ -1,10 +1,9 @@
 //! What agents are told, and what of it may be older or newer than the state.
 
-use std::collections::BTreeMap;
-
 use eto_membership::{Assignment, Member, Order, Round};
 
 use super::super::Action;
+use super::super::rounds::batch_env;
 use super::super::step::{Step, gaps_of};
 use super::facts::count;
 use super::orders::Begin;
@@ -120,14 +119,16 @@ impl Step<'_> {
         if current.is_some_and(|a| (a.round.generation, a.order) >= (round.generation, order)) {
             return;
         }
-        // Within a generation the round is the one that was published, to the letter.
-        let published = current.filter(|a| a.round.generation == round.generation).map(|a| a.round.clone());
+        // Within a generation the round and its environment are what was published, to the letter.
+        let published = current.filter(|a| a.round.generation == round.generation);
+        let members = published.map_or_else(|| self.round_of(round.generation, agent), |a| a.round.clone());
+        let env = published.map_or_else(|| batch_env(self.job, &members).into_iter().collect(), |a| a.env.clone());
         let assignment = Assignment {
-            round: published.unwrap_or_else(|| self.round_of(round.generation, agent)),
+            round: members,
             order,
             framework: self.job.framework.into(),
             grace_ms: agent.grace_ms,
-            env: BTreeMap::new(),
+            env,
             why: agent.why.clone(),
         };
         self.actions.push(Action::Assign(Box::new(assignment)));

@@ -3,7 +3,7 @@
 use eto_engine::contract::{Framework, WorkerPhase};
 use eto_engine::plan::{Action, EventReason, PlanFacts, plan};
 use eto_engine::state::{ChangeStep, ConditionKind, ConditionReason, JobState, Phase, RoundMode, RoundOrder};
-use eto_membership::Order;
+use eto_membership::{GlobalBatch, Order};
 
 use super::world::AgentWorld;
 use crate::common::{job, pods, running, secs};
@@ -29,6 +29,25 @@ fn the_first_round_waits_for_all_and_starts_at_once() {
     world.go(2);
     assert_eq!((world.state.phase, world.starts.len()), (Phase::Running, 3));
     world.check_settled();
+}
+
+#[test]
+fn agents_are_told_how_the_global_batch_is_shared_and_it_stays_within_a_generation() {
+    let share = |world: &AgentWorld| {
+        let env = &world.group.assignment.as_ref().unwrap().env;
+        ["ETO_GLOBAL_BATCH_SIZE", "ETO_MICRO_BATCH_SIZE", "ETO_GRADIENT_ACCUMULATION_STEPS"]
+            .map(|name| env.get(name).and_then(|v| v.parse::<u32>().ok()))
+    };
+    let mut job = job(1, 2, 4);
+    job.elasticity.batch = Some(GlobalBatch { samples: 48, max_micro: Some(8) });
+    let mut world = AgentWorld::running(job);
+    assert_eq!(share(&world), [Some(48), Some(8), Some(3)]);
+    world.job.replicas = 3;
+    world.job.elasticity.batch = Some(GlobalBatch { samples: 48, max_micro: Some(16) });
+    world.operate(usize::MAX);
+    assert_eq!(share(&world), [Some(48), Some(8), Some(3)], "the round that stands keeps what it was told");
+    world.go(20);
+    assert_eq!((world.members().len(), share(&world)), (3, [Some(48), Some(16), Some(1)]));
 }
 
 #[test]
