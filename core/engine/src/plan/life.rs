@@ -82,6 +82,9 @@ impl Step<'_> {
 
     /// What keeps a round from running, if a pod says so.
     fn waits_for(&self) -> &str {
+        if self.is_agent() && self.facts.agent.gateway && self.facts.group.is_none() {
+            return "what the agents of its pods told is not known: the operator does not reach its etcd";
+        }
         let pods = self.members().into_iter().filter_map(|i| self.pod(i));
         let waiting = pods.filter(|p| !p.is_ready()).find_map(|p| p.waiting.as_deref());
         waiting.unwrap_or(if self.state.not_before.is_some() {

@@ -266,6 +266,18 @@ fn without_the_group_all_goes_on_as_it_is() {
 }
 
 #[test]
+fn a_job_that_waits_for_an_etcd_that_is_away_says_so() {
+    let mut world = AgentWorld::new(job(1, 2, 5));
+    world.gateway = false;
+    world.go(60);
+    let running = world.state.conditions.iter().find(|c| c.kind == ConditionKind::Running).unwrap();
+    assert!(!running.status && running.message.contains("does not reach its etcd"), "{}", running.message);
+    world.gateway = true;
+    world.go(20);
+    world.check_settled();
+}
+
+#[test]
 fn a_round_by_recreation_goes_on_by_recreation_until_it_makes_new_pods() {
     let spec = job(1, 2, 5);
     let mut state = running(&spec, 2);
