@@ -106,7 +106,7 @@ impl Gateway {
     pub async fn lead(&self, caches: &Watches) {
         let (Some(inner), Some(ready)) = (&self.inner, self.ready()) else { return };
         let exists = |uid: &str| caches.jobs.by_uid(uid).is_some();
-        let tidied = match inner.fence(&ready.store).await {
+        let tidied = match inner.fence(&ready.store, None).await {
             Ok(fence) => ready.store.collect_garbage(&fence, exists).await,
             Err(error) => Err(error),
         };
@@ -127,26 +127,26 @@ impl Gateway {
 
 impl Inner {
     async fn assign(&self, store: &Store, job_uid: &str, next: &Assignment) -> Result<(), AssignError> {
-        let fence = self.fence(store).await?;
+        let fence = self.fence(store, None).await?;
         match store.assign(&fence, job_uid, next).await {
             // Whoever took it may have lost the Lease to us meanwhile: once more, if it is ours.
             Err(AssignError::NotLeading) => {
-                *self.fence.lock().await = None;
-                let fence = self.fence(store).await?;
+                let fence = self.fence(store, Some(&fence)).await?;
                 store.assign(&fence, job_uid, next).await
             }
             answer => answer,
         }
     }
 
-    /// The fence, taken while the Lease is ours.
-    async fn fence(&self, store: &Store) -> Result<Fence, AssignError> {
+    /// The fence, taken while the Lease is ours. One that turned out to be `lost` is taken anew, once for all who found
+    /// that out at the same time: each taking would cost the others theirs.
+    async fn fence(&self, store: &Store, lost: Option<&Fence>) -> Result<Fence, AssignError> {
         let mut held = self.fence.lock().await;
         if !self.leadership.may_act() {
             *held = None;
             return Err(AssignError::NotLeading);
         }
-        if let Some(fence) = &*held {
+        if let Some(fence) = held.as_ref().filter(|fence| Some(*fence) != lost) {
             return Ok(fence.clone());
         }
         let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".into());
