@@ -23,11 +23,13 @@ pub(super) fn batch_env(job: &JobSpec, round: &Round) -> Vec<(String, String)> {
 }
 
 impl Step<'_> {
-    /// Decides a new round of new pods, of the target's size: with an agent where one can drive it.
+    /// Decides a new round of new pods, of the target's size: with an agent where one can drive it. A job that has done
+    /// without agents until now goes on so while nobody can be told anything: it would wait for etcd without need.
     pub(super) fn begin_round(&mut self, cause: RoundCause, why: &str) {
+        let recreates = self.round().is_some_and(|r| r.agent.is_none());
         match self.wanted_mode().0 {
-            RoundMode::Agent => self.begin_gathering(cause, why),
-            RoundMode::Recreate => self.begin_recreation(cause, why),
+            RoundMode::Agent if self.facts.group.is_some() || !recreates => self.begin_gathering(cause, why),
+            RoundMode::Agent | RoundMode::Recreate => self.begin_recreation(cause, why),
         }
     }
 
