@@ -89,8 +89,6 @@ impl Step<'_> {
         let waiting = pods.filter(|p| !p.is_ready()).find_map(|p| p.waiting.as_deref());
         waiting.unwrap_or(if self.state.not_before.is_some() {
             "the next try waits for its back-off"
-        } else if self.waits_for_gateway() {
-            "the operator does not reach the gateway's etcd, so it can't start the workers' agents (see its log)"
         } else {
             "not all workers are ready"
         })

@@ -34,12 +34,6 @@ impl Step<'_> {
         self.round().is_some_and(|r| r.agent.is_some())
     }
 
-    /// Whether workers wait to be told their round, and what they tell can't be read.
-    pub(super) fn waits_for_gateway(&self) -> bool {
-        let gathers = self.is_agent() && self.order() == RoundOrder::Gather;
-        gathers && self.facts.agent.gateway && self.facts.group.is_none()
-    }
-
     /// The rules, in the order of their precedence. Without the group nobody can be told anything: all goes on as it
     /// is then.
     pub(super) fn drive(&mut self) {

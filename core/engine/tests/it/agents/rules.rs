@@ -309,21 +309,6 @@ fn a_job_that_does_without_agents_does_not_wait_for_etcd() {
 }
 
 #[test]
-fn workers_that_wait_for_etcd_say_so() {
-    let mut world = AgentWorld::new(job(1, 2, 5));
-    world.gateway = false;
-    world.go(5);
-    let says = |world: &AgentWorld| {
-        let told = world.state.conditions.iter().find(|c| c.kind == ConditionKind::Running).unwrap();
-        told.message.contains("etcd")
-    };
-    assert!(says(&world));
-    world.gateway = true;
-    world.go(5);
-    assert!(!says(&world) && world.state.phase == Phase::Running);
-}
-
-#[test]
 fn the_condition_says_which_way_and_why() {
     let facts = PlanFacts { agent: eto_engine::plan::AgentFacts { gateway: true }, ..PlanFacts::default() };
     let reason = |spec: &eto_engine::job::JobSpec, facts: &PlanFacts<'_>| {
