@@ -117,7 +117,7 @@ impl Gateway {
         }
     }
 
-    /// This replica leads no more.
+    /// This replica leads no more, or has to take the fence anew before it tells anybody anything.
     pub async fn stand_by(&self) {
         if let Some(inner) = &self.inner {
             *inner.fence.lock().await = None;
@@ -187,6 +187,8 @@ pub async fn follow(gateway: Gateway, caches: Watches, plans: Queue, mut stop: w
             News::Changed(Change::Synced(synced)) => {
                 if synced {
                     tracing::info!(groups = ready.groups.len(), "what agents told is known");
+                    // It may have been restored, and know the fence of a former leader.
+                    gateway.stand_by().await;
                 } else {
                     tracing::warn!("etcd is away: rounds stay as they are until it is back");
                 }
