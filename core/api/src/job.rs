@@ -240,8 +240,8 @@ pub struct Elasticity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub max_micro_batch_size: Option<i64>,
-    /// Without progress for this long a round counts as hung, in seconds; acts where an agent reports progress.
-    /// Default: no detection.
+    /// Without progress for this long a round is to count as hung, in seconds. This version keeps it and does not act
+    /// on it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub hang_timeout_seconds: Option<i64>,
