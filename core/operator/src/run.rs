@@ -130,6 +130,7 @@ fn serve_agents(
         namespace: own_namespace.to_owned(),
         settings: context.settings.gateway.clone(),
         pods: Arc::clone(&context.caches.pods),
+        jobs: Arc::clone(&context.caches.jobs),
         listener: port?,
     };
     let (gateway, caches, plans) = (context.gateway.clone(), context.caches.clone(), context.plans.clone());

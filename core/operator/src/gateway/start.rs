@@ -15,6 +15,7 @@ use tokio::sync::watch;
 use super::auth::{ReviewError, Reviewer};
 use super::secrets::{self, DAYS, SecretError};
 use super::{Gateway, Ready, lock};
+use crate::cache::jobs::Jobs;
 use crate::cache::pods::Pods;
 use crate::context::back_off;
 use crate::settings;
@@ -26,6 +27,7 @@ pub struct Needs {
     pub namespace: String,
     pub settings: settings::Gateway,
     pub pods: Arc<Pods>,
+    pub jobs: Arc<Jobs>,
     pub listener: TcpListener,
 }
 
@@ -59,7 +61,7 @@ pub async fn start(gateway: &Gateway, needs: Needs, mut stop: watch::Receiver<bo
             _ = stop.wait_for(|s| *s) => return None,
         }
     };
-    let auth = PodTokens { reviewer: Reviewer::new(needs.client), pods: needs.pods };
+    let auth = PodTokens { reviewer: Reviewer::new(needs.client), pods: needs.pods, jobs: needs.jobs };
     let metrics = inner.telemetry.gateway();
     let server =
         Server::start(needs.listener, &identity, auth, &ready.store, &ready.groups, Limits::default(), metrics);
@@ -120,6 +122,7 @@ async fn store_settings(
 struct PodTokens {
     reviewer: Reviewer,
     pods: Arc<Pods>,
+    jobs: Arc<Jobs>,
 }
 
 impl Authenticator for PodTokens {
@@ -128,7 +131,9 @@ impl Authenticator for PodTokens {
             ReviewError::Refused(why) => AuthError::Invalid(why),
             ReviewError::Unreached(why) => AuthError::Unavailable(why),
         })?;
-        let Some(job_uid) = self.pods.owner_of(&bearer.pod_uid) else {
+        // Whoever may make pods may write any owner into them: one of another namespace is no owner.
+        let is_near = |uid: &String| self.jobs.by_uid(uid).is_some_and(|job| job.key.namespace == bearer.namespace);
+        let Some(job_uid) = self.pods.owner_of(&bearer.pod_uid).filter(is_near) else {
             return Err(AuthError::Forbidden(format!("{}/{}", bearer.namespace, bearer.pod)));
         };
         Ok(Caller { namespace: bearer.namespace, pod: bearer.pod, pod_uid: bearer.pod_uid, job_uid })
