@@ -86,3 +86,15 @@ fn a_pod_that_changes_hands_leaves_its_job() {
     pod_event(&caches, &queue, Event::Apply(pod(6, Some("other"))));
     assert_eq!((caches.pods.of("u").len(), caches.pods.of("other").len()), (0, 1));
 }
+
+#[test]
+fn a_pod_of_another_namespace_is_no_worker_whatever_its_owner_reference_says() {
+    let (caches, _) = with_job();
+    let queue = Queue::new("test");
+    let mut foreign = pod(5, Some("u"));
+    foreign.metadata.namespace = Some("elsewhere".to_owned());
+    pod_event(&caches, &queue, Event::Apply(foreign));
+    assert!(caches.pods.of("u").is_empty() && caches.pods.owner_of("p").is_none());
+    pod_event(&caches, &queue, Event::Apply(pod(6, Some("u"))));
+    assert_eq!(caches.pods.of("u").len(), 1);
+}
