@@ -240,8 +240,10 @@ pub struct Elasticity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 16_777_216))]
     pub max_micro_batch_size: Option<i64>,
-    /// Without progress for this long a round is to count as hung, in seconds. This version keeps it and does not act
-    /// on it.
+    /// Without progress for this long a round counts as hung: its processes are started again from the last checkpoint,
+    /// which counts as a failure. Acts where an agent drives rounds and the script has told its progress in the round.
+    /// In seconds; less than 30 is taken as 30. Choose more than the longest pause between two reports of progress
+    /// (an evaluation, a checkpoint). Default: no detection.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub hang_timeout_seconds: Option<i64>,

@@ -153,6 +153,15 @@ fn processes_get_the_grace_of_the_template_unless_the_job_names_one() {
 }
 
 #[test]
+fn a_hang_timeout_is_read_and_there_is_none_by_default() {
+    let with = |elasticity: Value| json!({"replicas": 2, "elasticity": elasticity});
+    let timeout = |elasticity: Value| read(with(elasticity)).unwrap().elasticity.hang_timeout;
+    assert_eq!(timeout(json!({})), None);
+    assert_eq!(timeout(json!({"hangTimeoutSeconds": 900})), Some(Duration::from_secs(900)));
+    assert_eq!(paths(with(json!({"hangTimeoutSeconds": 0}))), ["spec.elasticity.hangTimeoutSeconds"]);
+}
+
+#[test]
 fn behaviour_has_the_defaults_of_its_kind() {
     let behavior =
         |policy: Value| read(json!({"replicas": 3, "scalingPolicy": policy})).unwrap().scaling.unwrap().behavior;

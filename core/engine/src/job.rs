@@ -265,6 +265,9 @@ pub struct Elasticity {
     pub agent: AgentChoice,
     /// How long a planned change waits for a checkpoint, where members tell of checkpoints.
     pub checkpoint_wait: Duration,
+    /// Without progress for this long a round counts as hung, where members tell of progress; `None` = never. Less than
+    /// 30 s is taken as 30 s.
+    pub hang_timeout: Option<Duration>,
     /// Samples of one optimiser step over all processes, where a resize is not to change them.
     pub batch: Option<GlobalBatch>,
 }
@@ -287,6 +290,7 @@ impl Default for Elasticity {
             drain_deadline: Duration::from_secs(30),
             agent: AgentChoice::Auto,
             checkpoint_wait: Duration::from_secs(60),
+            hang_timeout: None,
             batch: None,
         }
     }

@@ -155,6 +155,8 @@ pub enum RoundCause {
     StartTimedOut,
     /// The pods of a growth did not get a node in time.
     GrowthRefused,
+    /// The members of the round before made no progress any more.
+    Hung,
 }
 
 /// A worker to be given up.

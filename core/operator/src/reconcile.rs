@@ -13,7 +13,7 @@ use eto_engine::conditions;
 use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::observe::Pod;
 use eto_engine::placement::Settled;
-use eto_engine::plan::{self, PlanFacts};
+use eto_engine::plan::{self, PlanFacts, ProgressSeen};
 use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory};
 use eto_engine::time::Time;
 use serde_json::{Value, json};
@@ -211,7 +211,8 @@ fn failing(mind: &Mind) -> Option<&str> {
 
 /// One step of the plan. Gives how long it may take until the next look.
 fn advance(mind: &mut Mind, spec: &JobSpec, pods: &[Pod], facts: &PlanFacts<'_>, now: Time) -> Option<Duration> {
-    let facts = PlanFacts { refused: mind.refused.as_ref(), failing: failing(mind), ..*facts };
+    mind.progress = ProgressSeen::next(mind.progress, &mind.state, facts.group, now);
+    let facts = PlanFacts { refused: mind.refused.as_ref(), failing: failing(mind), progress: mind.progress, ..*facts };
     let plan = plan::plan(spec, &mind.state, pods, &facts, now);
     mind.state = plan.state;
     // It has been answered: the same refusal does not count again.

@@ -134,6 +134,7 @@ fn job(random: &mut Random, calm: bool) -> JobSpec {
         scaling: None,
         placement: None,
         elasticity: Elasticity {
+            hang_timeout: None,
             start_deadline: Duration::from_secs(300),
             pending_deadline: Duration::from_secs(random.between(30, 120)),
             drain_deadline: Duration::from_secs(random.between(5, 30)),

@@ -290,6 +290,10 @@ fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
             0,
             d.checkpoint_wait,
         ),
+        hang_timeout: e
+            .hang_timeout_seconds
+            .and_then(|v| int("spec.elasticity.hangTimeoutSeconds", v, 1, 604_800, problems))
+            .map(|v| Duration::from_secs(v.into())),
         batch: batch(&e, problems),
     }
 }

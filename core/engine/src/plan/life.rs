@@ -118,10 +118,11 @@ impl Step<'_> {
         let waits = self.round().filter(|r| r.running_since.is_none());
         let (status, reason, message) = match waits.map(|r| r.cause) {
             Some(RoundCause::WorkerLost) => (true, Why::WorkerLost, "a worker was lost; a new round starts"),
+            Some(RoundCause::Hung) => (true, Why::Hung, "no progress was made any more; a new round starts"),
             Some(RoundCause::StartTimedOut) => {
                 (true, Why::StartTimedOut, "the workers could not all start; they are tried again together")
             }
-            _ if self.round().is_some_and(|r| r.cause == RoundCause::WorkerLost) => {
+            _ if self.round().is_some_and(|r| matches!(r.cause, RoundCause::WorkerLost | RoundCause::Hung)) => {
                 (false, Why::Recovered, "all workers are back")
             }
             _ => (false, Why::NotRestarting, "no worker was lost"),

@@ -23,6 +23,7 @@ use crate::placement::NodeChoice;
 use crate::state::{ConditionReason, JobState, RoundMode};
 use crate::time::Time;
 
+pub use agent::ProgressSeen;
 pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
 pub use recover::recover;
 pub use target::{apply, effective_target};
@@ -108,6 +109,8 @@ pub enum EventReason {
     SuccessfulRescale,
     /// A worker failed or went away.
     WorkerLost,
+    /// The members made no progress any more.
+    Hung,
     /// Somebody took a worker's owner reference away.
     WorkerReleased,
     /// Containers restarted in place.
@@ -160,6 +163,8 @@ pub struct PlanFacts<'a> {
     pub group: Option<&'a Group>,
     /// What there is to drive rounds with.
     pub agent: AgentFacts,
+    /// The last progress that was seen; `None` = none since the operator began to look.
+    pub progress: Option<ProgressSeen>,
 }
 
 /// What there is to drive rounds with. The default: nothing, so that pods are recreated for each round.

@@ -218,7 +218,7 @@ impl Step<'_> {
         let running = self.round().is_some_and(|r| r.running_since.is_some());
         self.state.phase = match round.cause {
             _ if running => Phase::Running,
-            RoundCause::WorkerLost => Phase::Restarting,
+            RoundCause::WorkerLost | RoundCause::Hung => Phase::Restarting,
             RoundCause::Grow | RoundCause::Shrink | RoundCause::TemplateChanged | RoundCause::GrowthRefused => {
                 Phase::Resizing
             }

@@ -80,6 +80,8 @@ pub enum ConditionReason {
     NoResize,
     /// A worker failed or went away.
     WorkerLost,
+    /// The workers made no progress any more.
+    Hung,
     /// The workers did not start in time.
     StartTimedOut,
     /// All workers are back.

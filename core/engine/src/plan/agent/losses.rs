@@ -117,7 +117,7 @@ impl<'a> Step<'a> {
     }
 
     /// Processes that fail once start again at once; those that fail again wait longer each time.
-    fn set_back_processes(&mut self, charged: bool) {
+    pub(super) fn set_back_processes(&mut self, charged: bool) {
         let ran = self.round().and_then(|r| r.running_since).map(|since| self.now.since(since));
         if ran.is_some_and(|r| r >= BACKOFF_CAP) {
             self.state.start_attempts = 0;

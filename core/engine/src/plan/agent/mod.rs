@@ -12,6 +12,7 @@
 mod change;
 mod facts;
 mod gather;
+mod hang;
 mod losses;
 mod mode;
 mod orders;
@@ -19,6 +20,8 @@ mod pods;
 mod publish;
 mod suspend;
 mod watch;
+
+pub use hang::ProgressSeen;
 
 use super::step::Step;
 use crate::state::{RoundCause, RoundOrder};
@@ -49,7 +52,7 @@ impl Step<'_> {
             return;
         }
         self.adopt_published();
-        if self.lose() {
+        if self.lose() || self.restart_hung() {
             return;
         }
         self.note_in_force();

@@ -92,7 +92,7 @@ impl Step<'_> {
         };
         self.state.phase = match round.cause {
             _ if round.running_since.is_some() => Phase::Running,
-            RoundCause::WorkerLost => Phase::Restarting,
+            RoundCause::WorkerLost | RoundCause::Hung => Phase::Restarting,
             RoundCause::Grow | RoundCause::Shrink | RoundCause::TemplateChanged => Phase::Resizing,
             RoundCause::GrowthRefused if self.order() != RoundOrder::Gather => Phase::Resizing,
             _ if round.complete.is_none() => Phase::Pending,

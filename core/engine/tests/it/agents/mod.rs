@@ -1,6 +1,7 @@
 //! Rounds with an agent: the real plan and the real agents, in a world that loses, delays and kills.
 
 mod containers;
+mod hangs;
 mod losses;
 mod rules;
 mod stories;

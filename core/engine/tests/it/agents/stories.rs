@@ -36,6 +36,7 @@ enum Happening {
     LoseStatus(bool),
     LoseRecords,
     Checkpoint(usize, u64),
+    Progress(usize, u64),
 }
 
 fn happening() -> impl Strategy<Value = Happening> {
@@ -63,6 +64,7 @@ fn happening() -> impl Strategy<Value = Happening> {
         1 => any::<bool>().prop_map(H::LoseStatus),
         1 => Just(H::LoseRecords),
         2 => (0usize..8, 1u64..1000).prop_map(|(at, step)| H::Checkpoint(at, step)),
+        3 => (0usize..8, 1u64..1000).prop_map(|(at, step)| H::Progress(at, step)),
     ]
 }
 
@@ -119,6 +121,7 @@ impl AgentWorld {
             }
             Happening::LoseRecords => self.group.members.clear(),
             Happening::Checkpoint(at, step) => self.checkpoint(*at, *step),
+            Happening::Progress(at, step) => self.progress(*at, *step),
         }
     }
 
@@ -150,9 +153,10 @@ impl AgentWorld {
 
 fn any_job() -> impl Strategy<Value = JobSpec> {
     let restart = prop_oneof![3 => Just(RestartPolicy::OnFailure), 1 => Just(RestartPolicy::Never), 1 => Just(RestartPolicy::ExitCode)];
-    (1u32..4, 0u32..4, 0u32..5, restart, 0u32..8).prop_map(|(min, more, most, restart, limit)| {
+    let hang = prop_oneof![1 => Just(None), 1 => (1u64..120).prop_map(|s| Some(secs(s)))];
+    (1u32..4, 0u32..4, 0u32..5, restart, 0u32..8, hang).prop_map(|(min, more, most, restart, limit, hang)| {
         let mut spec = job(min, min + more, min + more + most);
-        (spec.restart, spec.backoff_limit) = (restart, limit);
+        (spec.restart, spec.backoff_limit, spec.elasticity.hang_timeout) = (restart, limit, hang);
         spec
     })
 }

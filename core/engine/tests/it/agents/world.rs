@@ -7,7 +7,7 @@ use std::time::Duration;
 use eto_engine::contract::{Readiness, WorkerPhase};
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
-use eto_engine::plan::{Action, AgentFacts, Group, NewPod, Plan, PlanFacts, Refused, plan};
+use eto_engine::plan::{Action, AgentFacts, Group, NewPod, Plan, PlanFacts, ProgressSeen, Refused, plan};
 use eto_engine::state::{JobState, Phase, RoundMode, RoundOrder};
 use eto_engine::time::{Time, millis};
 use eto_membership::{Assignment, Order, Round};
@@ -25,6 +25,8 @@ pub(crate) struct AgentWorld {
     /// How many pods may exist at a time.
     pub(crate) quota: usize,
     pub(crate) refused: Option<Refused>,
+    /// What the operator has seen of the members' progress; lost when it ends.
+    pub(crate) progress_seen: Option<ProgressSeen>,
     pub(crate) sick: BTreeSet<String>,
     /// UIDs of pods that can't reach the gateway.
     pub(crate) cut: BTreeSet<String>,
@@ -55,6 +57,7 @@ impl AgentWorld {
             room: 64,
             quota: 64,
             refused: None,
+            progress_seen: None,
             sick: BTreeSet::new(),
             cut: BTreeSet::new(),
             group: Group::default(),
@@ -75,6 +78,7 @@ impl AgentWorld {
             sick_nodes: Some(&self.sick),
             group: self.gateway.then_some(&self.group),
             agent: AgentFacts { gateway: true },
+            progress: self.progress_seen,
             ..PlanFacts::default()
         };
         plan(&self.job, state, &self.pods, &facts, self.now)
@@ -85,6 +89,8 @@ impl AgentWorld {
         if self.deleted {
             return true;
         }
+        let group = self.gateway.then_some(&self.group);
+        self.progress_seen = ProgressSeen::next(self.progress_seen, &self.state, group, self.now);
         let plan = self.plan(&self.state);
         assert_eq!(plan, self.plan(&self.state), "the same facts, the same plan");
         self.check_safe(&plan);
@@ -96,12 +102,14 @@ impl AgentWorld {
             !crashed
         };
         if !take() {
+            self.progress_seen = None;
             return false;
         }
         self.state = plan.state.clone();
         self.refused = None;
         for action in &plan.actions {
             if !take() {
+                self.progress_seen = None;
                 return false;
             }
             self.act(action);

@@ -1,0 +1,94 @@
+//! Members whose processes live, and do nothing any more.
+
+use std::time::Duration;
+
+use eto_membership::{Group, MemberRecord, MemberState};
+
+use super::super::EventReason;
+use super::super::step::Step;
+use super::orders::Begin;
+use crate::state::{JobState, RoundCause, RoundOrder};
+use crate::time::{Time, millis};
+
+/// The shortest time without progress that counts as a hang: progress is written to the group every 10 s at most, and
+/// may be late by as much again.
+const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(30);
+
+/// The last progress that the members of a round were seen to make, and when that was seen. It is not durable: an
+/// operator that starts waits anew, which delays the detection of a hang and never hastens it.
+///
+/// Agents' clocks are not compared with anything. What they tell is only watched for change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ProgressSeen {
+    /// The round that it was made in.
+    generation: u64,
+    /// Changes with each report of progress and each checkpoint.
+    mark: u64,
+    /// The highest step that was told.
+    step: u64,
+    /// When it was seen to change, by the operator's clock.
+    since: Time,
+}
+
+impl ProgressSeen {
+    /// What was seen after one more look at the group. `None` while nothing can be told: the group is not known, the
+    /// round does not run, or no member of it that is heard of has told progress in it.
+    pub fn next(before: Option<Self>, state: &JobState, group: Option<&Group>, now: Time) -> Option<Self> {
+        let round = state.round.as_ref().filter(|r| r.running_since.is_some())?;
+        let (generation, members) = (round.generation, &round.agent.as_ref()?.members);
+        let works = |r: &&MemberRecord| {
+            let runs = matches!(r.report.state, MemberState::Running { generation: of } if of == generation);
+            runs && r.report.progress.is_some_and(|p| p.generation == generation)
+        };
+        let records: Vec<&MemberRecord> =
+            members.iter().filter_map(|m| group?.members.get(&m.uid)).filter(works).collect();
+        if records.iter().all(|r| r.suspected) {
+            return None;
+        }
+        // The sum differs as soon as one of them tells more, whatever its clock shows.
+        let told = |r: &MemberRecord| {
+            let progress = r.report.progress.map_or(0, |p| p.at_ms);
+            progress.wrapping_add(r.report.checkpoint.map_or(0, |c| c.at_ms))
+        };
+        let mark = records.iter().fold(0, |sum: u64, r| sum.wrapping_add(told(r)));
+        let step = records.iter().filter_map(|r| r.report.progress).map(|p| p.step).max().unwrap_or(0);
+        let same = before.filter(|b| (b.generation, b.mark) == (generation, mark));
+        Some(ProgressSeen { generation, mark, step, since: same.map_or(now, |b| b.since) })
+    }
+}
+
+impl Step<'_> {
+    /// A round without progress is begun anew by the same members; one that hung soon after it was begun for that is
+    /// begun with new pods. True if that was the job's end.
+    pub(super) fn restart_hung(&mut self) -> bool {
+        let Some(timeout) = self.job.elasticity.hang_timeout.map(|t| t.max(HANG_TIMEOUT_MIN)) else { return false };
+        let (generation, order) = (self.generation(), self.order());
+        let Some(seen) = self.facts.progress.filter(|p| p.generation == generation && order == RoundOrder::Run) else {
+            return false;
+        };
+        let Some((began, cause)) = self.round().and_then(|r| Some((r.running_since?, r.cause))) else { return false };
+        let until = seen.since.max(began).plus(timeout);
+        if self.now < until {
+            self.looks.push(until);
+            return false;
+        }
+        let again = cause == RoundCause::Hung && seen.since.since(began) < timeout;
+        let then = if again { "again; its pods are replaced" } else { "its processes start again" };
+        let why = format!("no progress for {} s, the last at step {}: {then}", timeout.as_secs(), seen.step);
+        self.event(true, EventReason::Hung, format!("round {generation} hangs: {why}"));
+        self.state.failures = self.state.failures.saturating_add(1);
+        if self.check_backoff_limit() {
+            return true;
+        }
+        self.set_back_processes(true);
+        let pods = if again { Vec::new() } else { self.with_joined(self.fit_members()) };
+        // A script that only seems to hang can write a checkpoint.
+        let grace_ms = millis(self.job.elasticity.drain_deadline);
+        self.begin_agent_round(&pods, Begin { cause: RoundCause::Hung, why: &why, grace_ms, charged: true });
+        let released = self.generation();
+        if let Some(agent) = self.agent_mut().filter(|_| again) {
+            agent.pods_from = released;
+        }
+        false
+    }
+}

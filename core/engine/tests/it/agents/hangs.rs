@@ -1,0 +1,189 @@
+//! Members that live and make no progress any more.
+
+use eto_engine::plan::EventReason;
+use eto_engine::state::{ConditionKind, ConditionReason, Phase, RoundCause, RoundOrder};
+use eto_membership::Progress;
+
+use super::world::AgentWorld;
+use crate::common::{job, secs};
+
+/// A job of two workers whose hang timeout is 60 s.
+fn watched() -> AgentWorld {
+    let mut spec = job(1, 2, 5);
+    spec.elasticity.hang_timeout = Some(secs(60));
+    AgentWorld::running(spec)
+}
+
+impl AgentWorld {
+    /// So many seconds in which worker 0 tells a step each second, from this one on.
+    fn train(&mut self, seconds: u32, from: u64) {
+        for second in 0..seconds {
+            self.progress(0, from + u64::from(second));
+            self.go(1);
+        }
+    }
+
+    fn restarting(&self) -> (bool, ConditionReason) {
+        let told = self.state.conditions.iter().find(|c| c.kind == ConditionKind::Restarting).unwrap();
+        (told.status, told.reason)
+    }
+
+    fn uids(&self) -> Vec<String> {
+        self.pods.iter().map(|p| p.uid.clone()).collect()
+    }
+}
+
+#[test]
+fn members_that_make_no_progress_any_more_start_again_in_their_pods() {
+    let mut world = watched();
+    let before = world.uids();
+    world.train(100, 1);
+    assert_eq!((world.generation(), world.state.failures), (1, 0), "it trains");
+    world.go(58);
+    assert_eq!(world.generation(), 1, "not yet");
+    let look = world.plan(&world.state).next_look.unwrap();
+    assert!(look.since(world.now) <= secs(2), "the plan is to be asked when the time has come");
+    while world.generation() == 1 {
+        world.pass(secs(1), u16::MAX);
+        assert!(world.now <= look, "it is not later than it said");
+        let seen = world.plan(&world.state);
+        if seen.state.last_generation == 2 {
+            let told = seen.events.iter().find(|e| e.reason == EventReason::Hung).unwrap();
+            assert!(told.warning && told.message.contains("no progress for 60 s, the last at step 100"), "{told:?}");
+        }
+        world.operate(usize::MAX);
+    }
+    assert_eq!((world.order(), world.state.phase), (RoundOrder::Stop, Phase::Restarting));
+    assert_eq!(world.group.assignment.as_ref().unwrap().grace_ms, 30_000, "a checkpoint may be written");
+    assert_eq!((world.state.failures, world.restarting()), (1, (true, ConditionReason::Hung)));
+    world.go(6);
+    world.check_settled();
+    assert_eq!((world.generation(), world.uids(), world.restarting().0), (2, before, false), "in place");
+    // No progress was told in this round: it is not judged.
+    world.go(600);
+    assert_eq!((world.generation(), world.state.failures), (2, 1));
+}
+
+#[test]
+fn without_reports_of_progress_or_without_a_timeout_nothing_hangs() {
+    let mut world = watched();
+    world.go(1000);
+    assert_eq!((world.generation(), world.state.phase), (1, Phase::Running));
+    let mut world = AgentWorld::running(job(1, 2, 5));
+    world.train(10, 1);
+    world.go(1000);
+    assert_eq!((world.generation(), world.state.phase), (1, Phase::Running));
+}
+
+#[test]
+fn a_timeout_that_is_too_short_for_reports_that_are_late_is_longer() {
+    let mut spec = job(1, 2, 5);
+    spec.elasticity.hang_timeout = Some(secs(1));
+    let mut world = AgentWorld::running(spec);
+    for step in 0..20 {
+        world.progress(0, step);
+        world.go(25);
+    }
+    assert_eq!(world.generation(), 1);
+    world.go(8);
+    assert_eq!(world.generation(), 2);
+}
+
+#[test]
+fn the_same_step_told_again_and_a_checkpoint_are_signs_of_life() {
+    let mut world = watched();
+    for told in 0..10 {
+        if told % 2 == 0 {
+            world.progress(1, 7);
+        } else {
+            world.checkpoint(1, told);
+        }
+        world.go(50);
+    }
+    assert_eq!((world.generation(), world.state.failures), (1, 0));
+}
+
+#[test]
+fn an_operator_that_starts_again_waits_anew() {
+    let mut world = watched();
+    world.train(5, 1);
+    for _ in 0..5 {
+        world.go(50);
+        world.operate(0);
+        assert_eq!(world.progress_seen, None, "what it had seen is lost");
+    }
+    assert_eq!(world.generation(), 1);
+    world.go(63);
+    assert_eq!(world.generation(), 2);
+}
+
+#[test]
+fn what_can_not_be_seen_is_no_hang() {
+    // The gateway is away.
+    let mut world = watched();
+    world.train(5, 1);
+    world.gateway = false;
+    world.go(300);
+    world.gateway = true;
+    world.go(50);
+    assert_eq!(world.generation(), 1);
+    // The only one that tells is not heard of: that alone does nothing.
+    world.train(5, 10);
+    world.cut.insert(world.pods[0].uid.clone());
+    world.go(300);
+    assert_eq!((world.generation(), world.state.phase), (1, Phase::Running));
+    world.cut.clear();
+    world.go(50);
+    assert_eq!(world.generation(), 1);
+    world.go(15);
+    assert_eq!(world.generation(), 2, "it is heard of again, and tells nothing new");
+}
+
+#[test]
+fn a_clock_that_is_wrong_changes_nothing() {
+    let mut world = watched();
+    for step in 0..200 {
+        world.progress(0, step);
+        world.pass(secs(1), u16::MAX);
+        // Worker 1 told a step once, and its clock is an hour ahead.
+        let uid = world.pods[1].uid.clone();
+        let ahead =
+            Progress { generation: 1, step: 900, at_ms: crate::common::NOW.0 + 3_600_000, ..Progress::default() };
+        world.group.members.get_mut(&uid).unwrap().report.progress = Some(ahead);
+        world.operate(usize::MAX);
+    }
+    assert_eq!((world.generation(), world.progress_seen.is_some()), (1, true));
+}
+
+#[test]
+fn a_second_hang_soon_after_makes_new_pods_and_a_later_one_does_not() {
+    let mut world = watched();
+    let first = world.uids();
+    world.train(5, 1);
+    world.go(75);
+    world.check_settled();
+    assert_eq!((world.generation(), world.uids() == first), (2, true));
+    // It works for long: the next is a first one.
+    world.train(90, 5);
+    world.go(85);
+    world.check_settled();
+    assert_eq!((world.generation(), world.uids() == first, world.state.failures), (3, true, 2));
+    // It hangs at once.
+    world.train(5, 50);
+    world.go(130);
+    world.check_settled();
+    assert_eq!((world.state.failures, world.state.disruptions), (3, 0));
+    assert!(world.uids().iter().all(|uid| !first.contains(uid)), "all pods are new");
+    assert_eq!(world.state.round.as_ref().unwrap().cause, RoundCause::Hung);
+}
+
+#[test]
+fn more_hangs_than_the_limit_end_the_job() {
+    let mut world = watched();
+    world.job.backoff_limit = 0;
+    world.train(5, 1);
+    world.go(62);
+    assert_eq!(world.state.phase, Phase::Failed);
+    let failed = world.state.conditions.iter().find(|c| c.kind == ConditionKind::Failed).unwrap();
+    assert_eq!(failed.reason, ConditionReason::BackoffLimitExceeded);
+}
