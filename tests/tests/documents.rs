@@ -115,6 +115,30 @@ fn settings_that_documents_name_exist() {
     assert!(seen > 5, "no settings were found in the documents");
 }
 
+/// A row of the faults that names a test is shown by it.
+#[test]
+fn tests_that_the_faults_name_exist() {
+    let mut sources = String::new();
+    let mut folders = vec![root().join("core"), root().join("tests")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                sources += &std::fs::read_to_string(path).unwrap();
+            }
+        }
+    }
+    let words = code_words("docs/faults.md");
+    let named: Vec<&str> =
+        words.iter().filter_map(|w| w.rsplit_once("::")).map(|(_, n)| n).filter(|n| !n.is_empty()).collect();
+    assert!(named.len() > 30, "only {} tests were found", named.len());
+    for name in named {
+        assert!(sources.contains(&format!("fn {name}(")), "docs/faults.md names the test {name}, which does not exist");
+    }
+}
+
 /// A module's name is that of its file, so a command that names one has to name a legal one.
 #[test]
 fn modules_in_the_documents_have_names_that_can_be_served() {
