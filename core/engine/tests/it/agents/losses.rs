@@ -2,7 +2,7 @@
 
 use eto_engine::job::RestartPolicy;
 use eto_engine::state::{ConditionKind, ConditionReason, Phase, RoundCause, RoundOrder};
-use eto_membership::LOSS_GRACE_MS;
+use eto_membership::{LOSS_GRACE_MS, MemberState};
 
 use super::world::AgentWorld;
 use crate::common::{job, secs};
@@ -88,6 +88,28 @@ fn a_member_that_keeps_all_others_waiting_is_replaced() {
     world.go(90);
     assert_eq!(world.state.phase, Phase::Running);
     assert_eq!((world.members().len(), world.state.failures), (4, 0));
+    world.check_settled();
+}
+
+#[test]
+fn a_member_that_is_heard_and_does_not_start_is_replaced() {
+    let mut world = AgentWorld::new(job(1, 2, 5));
+    world.operate(usize::MAX);
+    let uid = world.pods[1].uid.clone();
+    let mut waited = 0;
+    while world.generation() < 2 {
+        world.pass(secs(1), u16::MAX);
+        if let Some(record) = world.group.members.get_mut(&uid) {
+            record.report.state = MemberState::Idle;
+        }
+        world.operate(usize::MAX);
+        waited += 1;
+        assert!(waited < 700, "{:?}", world.state);
+    }
+    assert!(waited >= 600, "it was given {waited} s");
+    world.go(20);
+    assert!(world.pods.iter().all(|p| p.uid != uid), "its pod is replaced");
+    assert_eq!(world.state.failures, 1);
     world.check_settled();
 }
 
