@@ -1,6 +1,7 @@
 //! What agents ask: `POST /v1/report` and `GET /v1/watch`.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -119,6 +120,10 @@ async fn report(body: Incoming) -> Result<Report, Response<Answer>> {
     let texts = [&report.agent, &report.incarnation, &report.address];
     if texts.iter().any(|t| t.len() > TEXT) {
         return Err(refuse(StatusCode::BAD_REQUEST, "a text in the report has more than 256 bytes"));
+    }
+    // It reaches the peers' hostfiles and scripts.
+    if report.address.parse::<IpAddr>().is_err() {
+        return Err(refuse(StatusCode::BAD_REQUEST, "the address in the report is no IP address"));
     }
     settled(report).ok_or_else(|| refuse(StatusCode::BAD_REQUEST, "the report names a generation that no round has"))
 }

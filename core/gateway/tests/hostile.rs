@@ -45,6 +45,9 @@ async fn requests_that_are_wrong_are_refused_and_others_go_on() {
     assert_eq!(connect().await.post("../x@job", b"{}").await, 403, "a UID that would be another key");
     assert_eq!(connect().await.post("pod-1@job", b"garbage").await, 400);
     assert_eq!(connect().await.post("pod-1@job", b"{\"sequence\": -1}").await, 400);
+    // Peers' scripts are made from it.
+    let script = br#"{"sequence": 1, "address": "10.0.0.1\nEND\nreboot"}"#;
+    assert_eq!(connect().await.post("pod-1@job", script).await, 400);
     let long = format!("{{\"incarnation\": \"{}\"}}", "x".repeat(300));
     assert_eq!(connect().await.post("pod-1@job", long.as_bytes()).await, 400);
     assert_eq!(connect().await.post("pod-1@job", &vec![b' '; 1 << 20]).await, 413);
@@ -141,7 +144,7 @@ async fn connections_are_limited_in_number_and_in_time() {
     more.get("pod-1@job", "/v1/watch").await.unwrap();
     assert_eq!(more.status().await, 429);
     let mut other = connect().await;
-    assert_eq!(other.post("pod-2@job", b"{\"sequence\": 1}").await, 200);
+    assert_eq!(other.post("pod-2@job", b"{\"sequence\": 1, \"address\": \"10.0.0.1\"}").await, 200);
     drop(open.pop());
     until("a place is free again", || async {
         let mut raw = connect().await;
@@ -152,9 +155,13 @@ async fn connections_are_limited_in_number_and_in_time() {
 
     // Nor can members without end.
     for pod in 3..6 {
-        assert_eq!(connect().await.post(&format!("pod-{pod}@job"), b"{\"sequence\": 1}").await, 200, "{pod}");
+        assert_eq!(
+            connect().await.post(&format!("pod-{pod}@job"), b"{\"sequence\": 1, \"address\": \"10.0.0.1\"}").await,
+            200,
+            "{pod}"
+        );
     }
-    assert_eq!(connect().await.post("pod-6@job", b"{\"sequence\": 1}").await, 503);
+    assert_eq!(connect().await.post("pod-6@job", b"{\"sequence\": 1, \"address\": \"10.0.0.1\"}").await, 503);
 
     // Those who don't say who they are take places among themselves only.
     let mut crowd = Vec::new();
@@ -163,7 +170,11 @@ async fn connections_are_limited_in_number_and_in_time() {
     }
     until("some were turned away", || async { replica.metric("gateway_refused_total{reason=\"strangers\"}") >= 1.0 })
         .await;
-    assert_eq!(other.post("pod-2@job", b"{\"sequence\": 2}").await, 200, "who is known is served");
+    assert_eq!(
+        other.post("pod-2@job", b"{\"sequence\": 2, \"address\": \"10.0.0.1\"}").await,
+        200,
+        "who is known is served"
+    );
 }
 
 #[tokio::test]
@@ -199,11 +210,11 @@ async fn tokens_that_were_good_stay_so_while_nobody_can_tell() {
     let identity = identity();
     let replica = Replica::start(&etcd.settings(), &identity).await;
     let mut known = Raw::connect(replica.address(), &identity).await.unwrap();
-    assert_eq!(known.post("pod-0@job", b"{\"sequence\": 1}").await, 200);
+    assert_eq!(known.post("pod-0@job", b"{\"sequence\": 1, \"address\": \"10.0.0.1\"}").await, 200);
     replica.tokens.away.store(true, Ordering::SeqCst);
-    assert_eq!(known.post("pod-0@job", b"{\"sequence\": 2}").await, 200);
+    assert_eq!(known.post("pod-0@job", b"{\"sequence\": 2, \"address\": \"10.0.0.1\"}").await, 200);
     let mut again = Raw::connect(replica.address(), &identity).await.unwrap();
-    assert_eq!(again.post("pod-0@job", b"{\"sequence\": 3}").await, 200);
+    assert_eq!(again.post("pod-0@job", b"{\"sequence\": 3, \"address\": \"10.0.0.1\"}").await, 200);
     let mut unknown = Raw::connect(replica.address(), &identity).await.unwrap();
-    assert_eq!(unknown.post("pod-1@job", b"{\"sequence\": 1}").await, 503);
+    assert_eq!(unknown.post("pod-1@job", b"{\"sequence\": 1, \"address\": \"10.0.0.1\"}").await, 503);
 }

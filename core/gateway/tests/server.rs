@@ -265,10 +265,14 @@ async fn a_renewed_certificate_is_shown_without_a_restart() {
     let (old, new) = (identity(), identity());
     let replica = Replica::start(&etcd.settings(), &old).await;
     let mut open = Raw::connect(replica.address(), &old).await.unwrap();
-    assert_eq!(open.post("pod-0@job", b"{\"sequence\": 1}").await, 200);
+    assert_eq!(open.post("pod-0@job", b"{\"sequence\": 1, \"address\": \"10.0.0.1\"}").await, 200);
     replica.server().swap_identity(&new).unwrap();
-    assert_eq!(open.post("pod-0@job", b"{\"sequence\": 2}").await, 200, "what is open stays");
+    assert_eq!(
+        open.post("pod-0@job", b"{\"sequence\": 2, \"address\": \"10.0.0.1\"}").await,
+        200,
+        "what is open stays"
+    );
     assert!(Raw::connect(replica.address(), &old).await.is_err());
     let mut fresh = Raw::connect(replica.address(), &new).await.unwrap();
-    assert_eq!(fresh.post("pod-0@job", b"{\"sequence\": 3}").await, 200);
+    assert_eq!(fresh.post("pod-0@job", b"{\"sequence\": 3, \"address\": \"10.0.0.1\"}").await, 200);
 }
