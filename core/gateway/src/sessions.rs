@@ -1,24 +1,20 @@
 //! Who this replica hears of, in memory: what is worth a write to etcd, and who has fallen silent. Pure; times are
 //! given, monotonic ones in milliseconds from any fixed moment.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 
-use eto_membership::{MemberRecord, Report, SUSPECT_AFTER_MS};
+use eto_membership::{MemberRecord, PROGRESS_EVERY_MS, Report, ReportOrder, SUSPECT_AFTER_MS};
 
 use crate::groups::Owner;
 use crate::{Caller, Put};
 
-/// Progress alone is written this often, in milliseconds ...
-const PROGRESS_EVERY_MS: u64 = 10_000;
-/// ... and more seldom with many members: this many milliseconds for each. So it is no more than 500 writes a second,
-/// however many tell it.
+/// With many members progress alone is written more seldom than [`PROGRESS_EVERY_MS`]: this many milliseconds for each. So
+/// it is no more than 500 writes a second, however many tell it.
 const PROGRESS_EACH_MS: u64 = 2;
 /// An agent that was silent for this long is forgotten, and its record removed, in milliseconds.
 const FORGET_AFTER_MS: u64 = 600_000;
 /// Where nobody looked for this long, it was this replica that stood still, in milliseconds.
 const STALLED_MS: u64 = 5_000;
-/// Runs of an agent before the present one that are remembered, so that what is late of them is dropped.
-const EARLIER: usize = 4;
 
 #[derive(Debug)]
 pub(crate) struct Sessions {
@@ -35,8 +31,7 @@ pub(crate) struct Sessions {
 struct Session {
     job_uid: String,
     record: MemberRecord,
-    /// Runs of the agent before, newest last.
-    earlier: VecDeque<String>,
+    order: ReportOrder,
     heard_ms: u64,
     /// Of the record in etcd, as far as is known; 0 = there is none.
     revision: i64,
@@ -109,7 +104,7 @@ impl Sessions {
             let session = Session {
                 job_uid: caller.job_uid.clone(),
                 record,
-                earlier: VecDeque::new(),
+                order: ReportOrder::default(),
                 heard_ms: now_ms,
                 revision: 0,
                 written: None,
@@ -260,19 +255,8 @@ impl Sessions {
 impl Session {
     /// Takes in a report; false: it is late.
     fn hear(&mut self, report: Report, now_ms: u64) -> bool {
-        let last = &self.record.report;
-        if report.incarnation == last.incarnation {
-            if report.sequence <= last.sequence {
-                return false;
-            }
-        } else {
-            if self.earlier.contains(&report.incarnation) {
-                return false;
-            }
-            if self.earlier.len() == EARLIER {
-                self.earlier.pop_front();
-            }
-            self.earlier.push_back(last.incarnation.clone());
+        if !self.order.admits(&self.record.report, &report) {
+            return false;
         }
         self.record.report = report;
         self.record.suspected = false;
@@ -286,7 +270,7 @@ impl Session {
             return false;
         }
         let Some((written, at_ms)) = self.written.as_ref().filter(|_| !self.leaves) else { return true };
-        is_material(written, &self.record)
+        written.differs_materially(&self.record)
             || (written.report.progress != self.record.report.progress
                 && now_ms.saturating_sub(*at_ms) >= progress_every_ms)
     }
@@ -305,17 +289,6 @@ impl Session {
             leaves: self.leaves,
         }
     }
-}
-
-/// Whether two records differ in what the leader acts on. That an agent is alive it is told by the lease, and by
-/// `suspected`.
-fn is_material(a: &MemberRecord, b: &MemberRecord) -> bool {
-    let of = |r: &MemberRecord| {
-        let r = &r.report;
-        (r.state, r.generation, r.checkpoint, r.processes, r.leaving)
-    };
-    let text = |r: &MemberRecord| [&r.report.incarnation, &r.report.address, &r.report.agent].map(Clone::clone);
-    of(a) != of(b) || a.suspected != b.suspected || text(a) != text(b)
 }
 
 #[cfg(test)]

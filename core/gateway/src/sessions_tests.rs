@@ -117,10 +117,6 @@ fn late_reports_are_dropped() {
     assert_eq!(s.report(&caller("p"), report(4), 0, 0), Heard::Stale);
     assert_eq!(s.report(&caller("p"), other("b", 1), 0, 0), Heard::Taken, "its container was started again");
     assert_eq!(s.report(&caller("p"), report(6), 0, 0), Heard::Stale, "of the container before");
-    for run in 0..20 {
-        assert_eq!(s.report(&caller("p"), other(&format!("r{run}"), 1), 0, 0), Heard::Taken);
-    }
-    assert!(s.pods["p"].earlier.len() <= EARLIER);
 }
 
 #[test]

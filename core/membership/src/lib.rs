@@ -10,6 +10,7 @@ mod env;
 mod fence;
 mod hosts;
 mod protocol;
+mod reports;
 mod round;
 
 pub use batch::{Batch, GlobalBatch, MAX_GLOBAL_BATCH};
@@ -20,4 +21,5 @@ pub use protocol::{
     Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Notice, Order, PROTOCOL,
     Progress, Report, SUSPECT_AFTER_MS,
 };
+pub use reports::{PROGRESS_EVERY_MS, ReportOrder};
 pub use round::{Candidate, Member, Ports, Round};

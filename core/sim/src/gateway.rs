@@ -1,22 +1,20 @@
-//! The membership gateway: what it hears, what of it goes to etcd, and what it tells. Its own rules of sequence,
-//! suspicion and material change are those of `core/gateway`.
+//! The membership gateway: what it hears, what of it goes to etcd, and what it tells. Which reports are late and which are
+//! worth a write is decided by the rules that `core/gateway` has too; suspicion is modelled here.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use eto_membership::{Assignment, MemberRecord, Report, SUSPECT_AFTER_MS};
+use eto_membership::{Assignment, MemberRecord, PROGRESS_EVERY_MS, Report, ReportOrder, SUSPECT_AFTER_MS};
 
 use crate::world::{What, World};
 
-/// How often progress alone is written, in milliseconds.
-const PROGRESS_EVERY: u64 = 10_000;
 /// How long records outlive a gateway that is gone, in milliseconds.
 const LEASE: u64 = 20_000;
 
 #[derive(Debug)]
 struct Session {
     record: MemberRecord,
-    earlier: VecDeque<String>,
+    order: ReportOrder,
     heard: u64,
     written: Option<(MemberRecord, u64)>,
 }
@@ -97,7 +95,7 @@ impl World {
             }
         } else {
             let record = MemberRecord { pod: name, report, joined_ms: now, suspected: false };
-            let session = Session { record, earlier: VecDeque::new(), heard: now, written: None };
+            let session = Session { record, order: ReportOrder::default(), heard: now, written: None };
             self.gateway.sessions.insert(uid.to_owned(), session);
         }
         self.write_due();
@@ -191,19 +189,8 @@ impl World {
 
 impl Session {
     fn hear(&mut self, report: Report, now: u64) -> bool {
-        let last = &self.record.report;
-        if report.incarnation == last.incarnation {
-            if report.sequence <= last.sequence {
-                return false;
-            }
-        } else {
-            if self.earlier.contains(&report.incarnation) {
-                return false;
-            }
-            if self.earlier.len() >= 4 {
-                self.earlier.pop_front();
-            }
-            self.earlier.push_back(last.incarnation.clone());
+        if !self.order.admits(&self.record.report, &report) {
+            return false;
         }
         (self.record.report, self.record.suspected, self.heard) = (report, false, now);
         true
@@ -211,11 +198,7 @@ impl Session {
 
     fn is_due(&self, now: u64) -> bool {
         let Some((written, at)) = &self.written else { return true };
-        let (old, new) = (&written.report, &self.record.report);
-        let of = |r: &Report| (r.state, r.generation, r.checkpoint, r.processes, r.leaving);
-        of(old) != of(new)
-            || written.suspected != self.record.suspected
-            || old.incarnation != new.incarnation
-            || (old.progress != new.progress && now.saturating_sub(*at) >= PROGRESS_EVERY)
+        written.differs_materially(&self.record)
+            || (written.report.progress != self.record.report.progress && now.saturating_sub(*at) >= PROGRESS_EVERY_MS)
     }
 }
