@@ -45,8 +45,8 @@ pub fn job_spec(job: &ElasticJob) -> Result<JobSpec, SpecProblems> {
     let key = key(job, &mut problems);
     let sizes = sizes(job, &mut problems);
     let legal = legal_sizes(s.replica_sizes.as_ref(), sizes.min, sizes.max, &mut problems);
-    let template = template_facts(job, &mut problems);
-    let elasticity = elasticity(job, &mut problems);
+    let (template, grace) = template_facts(job, &mut problems).unzip();
+    let elasticity = elasticity(job, grace.flatten(), &mut problems);
     let seconds = |path: &str, v: Option<i64>, problems: &mut SpecProblems| {
         v.and_then(|v| int(path, v, 0, i64::from(i32::MAX), problems)).map(|v| Duration::from_secs(v.into()))
     };
@@ -217,8 +217,8 @@ fn legal_sizes(sizes: Option<&ReplicaSizes>, min: u32, max: u32, problems: &mut 
 }
 
 /// What the engine needs of the templates. Of two different ones the larger request counts: capacity is asked for any
-/// worker.
-fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<TemplateFacts> {
+/// worker. With them the longest `terminationGracePeriodSeconds` that the templates name.
+fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<(TemplateFacts, Option<Duration>)> {
     let mut read = |role| match template::merged(job, role) {
         Ok(t) => t,
         Err(SpecProblems(more)) => {
@@ -242,13 +242,15 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<Templ
     let processes = template::processes(job, &w, problems);
     let has_command =
         |s: &PodSpec| s.containers.first().and_then(|c| c.command.as_ref()).is_some_and(|c| !c.is_empty());
-    Some(TemplateFacts {
+    let grace = [&w, &m].into_iter().filter_map(|s| u64::try_from(s.termination_grace_period_seconds?).ok()).max();
+    let facts = TemplateFacts {
         hash: template::hash(job),
         request,
         containers: resources::per_container(&w),
         processes,
         command: has_command(&w) && has_command(&m),
-    })
+    };
+    Some((facts, grace.map(Duration::from_secs)))
 }
 
 fn placement(job: &ElasticJob, problems: &mut SpecProblems) -> Option<PlacementSpec> {
@@ -262,7 +264,7 @@ fn placement(job: &ElasticJob, problems: &mut SpecProblems) -> Option<PlacementS
     })
 }
 
-fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
+fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProblems) -> Elasticity {
     let d = Elasticity::default();
     let e = job.spec.elasticity.clone().unwrap_or_default();
     let scheduling = job.spec.scheduling_policy.as_ref().and_then(|p| p.schedule_timeout_seconds);
@@ -270,7 +272,7 @@ fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
         v.and_then(|v| int(path, v, low, 604_800, problems)).map_or(default, |v| Duration::from_secs(v.into()))
     };
     let start = seconds("spec.schedulingPolicy.scheduleTimeoutSeconds", scheduling, 1, d.start_deadline);
-    let drain = template_grace(job).unwrap_or(d.drain_deadline);
+    let drain = grace.unwrap_or(d.drain_deadline);
     Elasticity {
         start_deadline: seconds("spec.elasticity.roundTimeoutSeconds", e.round_timeout_seconds, 1, start),
         pending_deadline: seconds(
@@ -296,15 +298,6 @@ fn elasticity(job: &ElasticJob, problems: &mut SpecProblems) -> Elasticity {
             .map(|v| Duration::from_secs(v.into())),
         batch: batch(&e, problems),
     }
-}
-
-/// The longest `terminationGracePeriodSeconds` that the templates name.
-fn template_grace(job: &ElasticJob) -> Option<Duration> {
-    let grace = |role| {
-        let spec = template::merged(job, role).ok()??.spec?;
-        u64::try_from(spec.termination_grace_period_seconds?).ok().map(Duration::from_secs)
-    };
-    [Role::Worker, Role::Master].into_iter().filter_map(grace).max()
 }
 
 fn batch(e: &eto_api::Elasticity, problems: &mut SpecProblems) -> Option<GlobalBatch> {
