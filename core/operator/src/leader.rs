@@ -146,7 +146,7 @@ pub async fn elect(
     telemetry: Telemetry,
     mut stop: watch::Receiver<bool>,
 ) {
-    let identity = identity(&settings);
+    let identity = settings.identity.clone();
     let mut candidate = Candidate { api, namespace, identity, settings, observed: None, went_back: false };
     let mut renewed: Option<Instant> = None;
     loop {
@@ -203,7 +203,8 @@ fn jittered(period: Duration, leading: bool) -> Duration {
     if leading { period } else { period.mul_f64(1.0 + rand::random::<f64>() * 0.2) }
 }
 
-fn identity(settings: &settings::Leader) -> String {
+/// Who this replica is, to the Lease and to etcd: what the settings say, else its pod's name and a number.
+pub fn identity(settings: &settings::Leader) -> String {
     if !settings.identity.is_empty() {
         return settings.identity.clone();
     }

@@ -14,7 +14,7 @@ use crate::client::{ClientError, client};
 use crate::context::Context;
 use crate::evaluate::{Evaluator, EvaluatorError, open_log};
 use crate::gateway::{self, Gateway};
-use crate::leader::{Leadership, elect};
+use crate::leader::{Leadership, elect, identity};
 use crate::placing::Reserved;
 use crate::queue::Queue;
 use crate::server::{self, Readiness};
@@ -42,6 +42,8 @@ pub enum RunError {
 
 /// Runs the operator until `stop` turns true.
 pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), RunError> {
+    let mut settings = settings;
+    settings.leader.identity = identity(&settings.leader);
     let settings = Arc::new(settings);
     let telemetry = Telemetry::default();
     let readiness = Readiness::default();
@@ -89,7 +91,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         acts,
         reserved: Reserved::default(),
         events: told,
-        gateway: Gateway::new(&settings.gateway, leadership.clone(), telemetry.clone()),
+        gateway: Gateway::new(&settings, leadership.clone(), telemetry.clone()),
         leadership: leadership.clone(),
         telemetry: telemetry.clone(),
     };

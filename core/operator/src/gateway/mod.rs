@@ -19,7 +19,7 @@ use tokio::sync::watch;
 use crate::cache::Watches;
 use crate::leader::Leadership;
 use crate::queue::Queue;
-use crate::settings;
+use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 
 pub use start::{Needs, StartError, start};
@@ -38,6 +38,8 @@ struct Inner {
     trouble: Mutex<String>,
     /// While this replica leads, and has told etcd so.
     fence: tokio::sync::Mutex<Option<Fence>>,
+    /// As in the Lease.
+    identity: String,
     leadership: Leadership,
     telemetry: Telemetry,
 }
@@ -51,15 +53,16 @@ struct Ready {
 
 impl Gateway {
     /// The gateway of these settings: none, or one that is yet to be set up.
-    pub fn new(settings: &settings::Gateway, leadership: Leadership, telemetry: Telemetry) -> Self {
+    pub fn new(settings: &Settings, leadership: Leadership, telemetry: Telemetry) -> Self {
         let inner = Inner {
             ready: OnceLock::new(),
             trouble: Mutex::new("it takes a moment".to_owned()),
             fence: tokio::sync::Mutex::default(),
+            identity: settings.leader.identity.clone(),
             leadership,
             telemetry,
         };
-        Gateway { inner: settings.is_on().then(|| Arc::new(inner)) }
+        Gateway { inner: settings.gateway.is_on().then(|| Arc::new(inner)) }
     }
 
     /// What plans are to know of it.
@@ -149,8 +152,7 @@ impl Inner {
         if let Some(fence) = held.as_ref().filter(|fence| Some(*fence) != lost) {
             return Ok(fence.clone());
         }
-        let host = std::env::var("HOSTNAME").unwrap_or_else(|_| "operator".into());
-        let fence = store.lead(&host).await?;
+        let fence = store.lead(&self.identity).await?;
         Ok(held.insert(fence).clone())
     }
 }
