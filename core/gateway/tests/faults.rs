@@ -61,7 +61,9 @@ async fn etcd_killed_and_started_again_keeps_everything() {
     let fence = store.lead("leader").await.unwrap();
     store.assign(&fence, "job", &assignment(1, Order::Run)).await.unwrap();
     let Ok(Put::Written(first)) = replica.put_member("job", "pod", &record(1), 0).await else { panic!() };
-    synced(&groups).await;
+    // What is written may reach those that follow later than the one that wrote.
+    until("it follows", || async { groups.get("job").is_some_and(|g| g.assignment.is_some() && g.members.len() == 1) })
+        .await;
 
     etcd.kill(0);
     let away = store.assign(&fence, "job", &assignment(2, Order::Stop)).await;

@@ -45,24 +45,44 @@ impl Etcd {
 
     /// The same with further arguments. Without `--unsafe-no-fsync` it waits for the disk, as it should elsewhere.
     pub(crate) async fn start_with(members: usize, extra: &[&str]) -> Self {
-        let folder = tempfile::tempdir().unwrap();
-        certificates(folder.path());
-        // Held until all are chosen, so that they differ.
-        let held: Vec<TcpListener> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
-        let ports: Vec<u16> = held.iter().map(|l| l.local_addr().unwrap().port()).collect();
-        drop(held);
-        let members = ports
-            .chunks(2)
-            .enumerate()
-            .map(|(i, p)| Member { name: format!("m{i}"), client: p[0], peer: p[1], process: None })
-            .collect();
-        let extra = extra.iter().map(|&a| a.to_owned()).collect();
-        let mut etcd = Etcd { folder, members, extra };
-        for at in 0..etcd.members.len() {
-            etcd.spawn(at);
+        // A port that was free may be another's by the time that etcd opens it: then it ends, and others are taken.
+        for _ in 0..5 {
+            let folder = tempfile::tempdir().unwrap();
+            certificates(folder.path());
+            let extra = extra.iter().map(|&a| a.to_owned()).collect();
+            let mut etcd = Etcd { folder, members: choose(members), extra };
+            for at in 0..members {
+                etcd.spawn(at);
+            }
+            if etcd.came_up().await {
+                return etcd;
+            }
         }
-        etcd.ready().await;
-        etcd
+        panic!("etcd ended at its start, five times");
+    }
+
+    /// Waits as [`Etcd::ready`] does, and says no if a member ended instead.
+    async fn came_up(&mut self) -> bool {
+        let limit = tokio::time::Instant::now() + Duration::from_secs(60);
+        let mut at = 0;
+        while at < self.members.len() {
+            if self.answers(at).await {
+                at += 1;
+                continue;
+            }
+            if self.members.iter_mut().flat_map(|m| &mut m.process).any(|p| p.try_wait().unwrap().is_some()) {
+                return false;
+            }
+            assert!(tokio::time::Instant::now() < limit, "etcd member {at} did not answer within a minute");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        true
+    }
+
+    /// Whether a member answers with the word of a quorum.
+    async fn answers(&self, at: usize) -> bool {
+        let mut client = self.client(at).await;
+        matches!(tokio::time::timeout(Duration::from_secs(2), client.get("none", None)).await, Ok(Ok(_)))
     }
 
     pub(crate) fn settings(&self) -> StoreSettings {
@@ -171,11 +191,7 @@ impl Etcd {
             if member.process.is_none() {
                 continue;
             }
-            super::until(&format!("etcd member {at} answers"), || async {
-                let mut client = self.client(at).await;
-                matches!(tokio::time::timeout(Duration::from_secs(2), client.get("none", None)).await, Ok(Ok(_)))
-            })
-            .await;
+            super::until(&format!("etcd member {at} answers"), || self.answers(at)).await;
         }
     }
 
@@ -194,6 +210,18 @@ impl Drop for Etcd {
             self.kill(at);
         }
     }
+}
+
+/// So many members with ports that are free now.
+fn choose(members: usize) -> Vec<Member> {
+    // Held until all are chosen, so that they differ.
+    let held: Vec<TcpListener> = (0..2 * members).map(|_| TcpListener::bind("127.0.0.1:0").unwrap()).collect();
+    let ports: Vec<u16> = held.iter().map(|l| l.local_addr().unwrap().port()).collect();
+    ports
+        .chunks(2)
+        .enumerate()
+        .map(|(i, p)| Member { name: format!("m{i}"), client: p[0], peer: p[1], process: None })
+        .collect()
 }
 
 fn copy(from: &Path, to: &Path) {
