@@ -66,6 +66,8 @@ pub(crate) struct Ghost {
     run: BTreeSet<u64>,
     /// When the processes of earlier rounds must have ended, if everybody was told at once.
     stop_until: u64,
+    /// Generations that had the order `Stop`.
+    stop: BTreeSet<u64>,
     /// How the job has ended, as was stored.
     end: Option<Phase>,
     /// Failures of the job's own that were made to happen, and what looks like one.
@@ -106,6 +108,7 @@ impl World {
         self.demand(same, Rule::OneRound, || format!("{:?} and then {:?}", known, next.round));
         if next.order == Order::Stop {
             self.ghost.stop_until = self.now + next.grace_ms;
+            self.ghost.stop.insert(generation);
         }
         if next.order == Order::Run {
             self.ghost.run.insert(generation);
@@ -120,7 +123,7 @@ impl World {
 
     /// Whoever could be reached has stopped, or its time is over.
     fn check_stopped(&mut self, generation: u64) {
-        let over = self.now >= self.ghost.stop_until;
+        let over = self.ghost.stop.contains(&generation) && self.now >= self.ghost.stop_until;
         let runs = self.containers.iter().find(|(uid, c)| {
             let earlier = c.process.as_ref().is_some_and(|p| p.generation < generation);
             earlier && self.reaches_gateway(uid) && self.is_heard(uid) && self.api.pods.contains_key(*uid)

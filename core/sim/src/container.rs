@@ -8,6 +8,7 @@ use eto_engine::time::Time;
 use eto_membership::agent::{Agent, Command, Event, Exit, Identity};
 use eto_membership::{Assignment, HEARTBEAT_MS};
 
+use crate::defects::Defect;
 use crate::scenario::OnTerm;
 use crate::training::Process;
 use crate::world::{What, World};
@@ -278,6 +279,9 @@ impl World {
                 let generation = launch.generation();
                 self.check_start(uid, &launch);
                 self.start_process(uid, life, &launch);
+                if self.defect == Some(Defect::StartsTwice) {
+                    self.check_start(uid, &launch);
+                }
                 if let Some(container) = self.containers.get_mut(uid) {
                     container.started = Some(generation);
                 }

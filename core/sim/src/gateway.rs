@@ -171,6 +171,7 @@ impl World {
             return;
         }
         let Some(life) = self.containers.get(uid).map(|c| c.life) else { return };
+        let assignment = &self.defect.map_or_else(|| Arc::clone(assignment), |d| d.garble(assignment));
         if let Some(delay) = self.transit() {
             self.after(delay, What::Told { uid: uid.to_owned(), life, assignment: Arc::clone(assignment) });
         }

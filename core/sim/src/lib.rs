@@ -9,6 +9,7 @@ mod api;
 mod calm;
 mod check;
 mod container;
+mod defects;
 mod etcd;
 mod faults;
 mod gateway;
@@ -23,6 +24,7 @@ mod training;
 mod world;
 
 pub use check::{Rule, Violation};
+pub use defects::Defect;
 
 /// What became of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,7 +60,13 @@ pub struct Counts {
 
 /// Runs the story of a seed. `trace`: how many of the last events are kept; 0 = none, which is faster.
 pub fn run(seed: u64, trace: usize) -> Outcome {
+    run_with(None, seed, trace)
+}
+
+/// The same with a product that has a defect, if one is given: a rule is worth something only if it finds one.
+pub fn run_with(defect: Option<Defect>, seed: u64, trace: usize) -> Outcome {
     let mut world = world::World::new(seed, trace);
+    world.defect = defect;
     world.tell_story();
     world.outcome(seed)
 }

@@ -163,7 +163,7 @@ impl World {
         }
         self.counts.plans += 1;
         let now = Time(self.now.saturating_add_signed(self.replicas[at].skew));
-        let Some(next) = self.replicas[at].think(now) else { return };
+        let Some(next) = self.replicas[at].think(now, self.defect) else { return };
         match next {
             Next::Write => {
                 self.replicas[at].busy = true;

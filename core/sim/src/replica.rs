@@ -9,6 +9,8 @@ use eto_engine::plan::{Action, AgentFacts, Group, PlanFacts, Refused, plan, reco
 use eto_engine::state::JobState;
 use eto_engine::time::Time;
 
+use crate::defects::Defect;
+
 /// What a watch brings.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
@@ -108,7 +110,7 @@ impl Replica {
     }
 
     /// Plans, and says what comes next.
-    pub(crate) fn think(&mut self, now: Time) -> Option<Next> {
+    pub(crate) fn think(&mut self, now: Time, defect: Option<Defect>) -> Option<Next> {
         let (_, spec, stored) = self.job.clone()?;
         let pods: Vec<Pod> = self.pods.values().filter_map(|(_, p)| p.as_deref().cloned()).collect();
         let group = self.group.clone();
@@ -129,7 +131,10 @@ impl Replica {
             agent: AgentFacts { gateway: true },
             ..PlanFacts::default()
         };
-        let planned = plan(&spec, &mind.state, &pods, &facts, now);
+        let mut planned = plan(&spec, &mind.state, &pods, &facts, now);
+        if let Some(defect) = defect {
+            defect.spoil(&mut planned, &mind.state, spec.max);
+        }
         mind.state = planned.state;
         mind.todo = planned.actions.into();
         mind.failed = false;

@@ -6,6 +6,7 @@ use eto_membership::Progress;
 use eto_membership::agent::{Event, Exit, Launch};
 
 use crate::check::Rule;
+use crate::defects::Defect;
 use crate::scenario::Scenario;
 use crate::world::{What, World};
 
@@ -114,6 +115,9 @@ impl World {
                 let delay = self.random.between(5, 500);
                 self.after(delay, What::Ends { uid: uid.clone(), life, generation, exit });
             } else if rank == 0 && every > 0 && step.is_multiple_of(every) {
+                if self.defect == Some(Defect::ClaimsTooEarly) {
+                    self.drive(uid, Event::CheckpointTold { generation: Some(generation), step });
+                }
                 let most = self.scenario.save_time;
                 let delay = self.random.between(50, most);
                 self.after(delay, What::Saved { uid: uid.clone(), life, generation, step, exit: false });

@@ -10,6 +10,7 @@ use eto_membership::{Assignment, Report};
 use crate::api::Api;
 use crate::check::{Ghost, Rule, Violation};
 use crate::container::Container;
+use crate::defects::Defect;
 use crate::etcd::Etcd;
 use crate::faults::Mend;
 use crate::gateway::Gateway;
@@ -169,6 +170,8 @@ pub(crate) struct World {
     pub(crate) training: Training,
     pub(crate) ghost: Ghost,
     pub(crate) counts: Counts,
+    /// What the product itself does wrong.
+    pub(crate) defect: Option<Defect>,
     /// Faults strike.
     pub(crate) storm: bool,
     violation: Option<Violation>,
@@ -202,6 +205,7 @@ impl World {
             training: Training::new(&scenario),
             ghost: Ghost::default(),
             counts: Counts::default(),
+            defect: None,
             storm: false,
             violation: None,
             lives: 0,
