@@ -25,6 +25,7 @@ mod slow;
 mod store;
 mod tokens;
 mod topics;
+mod turns;
 mod writer;
 
 pub use auth::{AUDIENCE, AuthError, Authenticator, Caller};

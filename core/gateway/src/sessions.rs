@@ -6,6 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use eto_membership::{MemberRecord, PROGRESS_EVERY_MS, Report, ReportOrder, SUSPECT_AFTER_MS};
 
 use crate::groups::Owner;
+use crate::turns::Turns;
 use crate::{Caller, Put};
 
 /// With many members progress alone is written more seldom than [`PROGRESS_EVERY_MS`]: this many milliseconds for each. So
@@ -20,7 +21,7 @@ const STALLED_MS: u64 = 5_000;
 pub(crate) struct Sessions {
     pods: HashMap<String, Session>,
     jobs: HashMap<String, BTreeSet<String>>,
-    due: BTreeSet<String>,
+    due: Turns,
     most: usize,
     swept_ms: u64,
     /// Nobody is suspected before.
@@ -75,7 +76,7 @@ impl Sessions {
         Sessions {
             pods: HashMap::new(),
             jobs: HashMap::new(),
-            due: BTreeSet::new(),
+            due: Turns::default(),
             most,
             swept_ms: now_ms,
             grace_until_ms: now_ms.saturating_add(SUSPECT_AFTER_MS),
@@ -137,7 +138,7 @@ impl Sessions {
             }
             session.leaves |= silent >= FORGET_AFTER_MS;
             if session.is_due(now_ms, every_ms) {
-                self.due.insert(pod_uid.clone());
+                self.due.insert(pod_uid);
             }
         }
     }
@@ -175,7 +176,7 @@ impl Sessions {
             session.written = None;
             session.revision = 0;
             if !session.writing {
-                self.due.insert(pod_uid.clone());
+                self.due.insert(pod_uid);
             }
         }
     }
@@ -209,7 +210,7 @@ impl Sessions {
                 _ => continue,
             }
             session.written = None;
-            self.due.insert(pod_uid);
+            self.due.insert(&pod_uid);
         }
     }
 
@@ -218,7 +219,7 @@ impl Sessions {
         let Some(session) = self.pods.get_mut(pod_uid) else { return false };
         session.leaves = true;
         if !session.writing {
-            self.due.insert(pod_uid.to_owned());
+            self.due.insert(pod_uid);
         }
         true
     }
@@ -236,7 +237,7 @@ impl Sessions {
     fn consider(&mut self, pod_uid: &str, now_ms: u64) {
         let every_ms = self.progress_every_ms();
         if self.pods.get(pod_uid).is_some_and(|s| s.is_due(now_ms, every_ms)) {
-            self.due.insert(pod_uid.to_owned());
+            self.due.insert(pod_uid);
         }
     }
 
