@@ -122,6 +122,8 @@ struct World {
 
 impl World {
     async fn start() -> Outcome<World> {
+        let policy = policies().join("hpa.wasm");
+        ensure!(policy.exists(), "there is no {}: make policies", policy.display());
         let cluster = Cluster::start(0)?;
         let client = cluster.client().await?;
         install_crd(&client).await?;
