@@ -1,7 +1,7 @@
 # Every target does its own set-up; `make help` lists them. What a step needs of the machine is in tools/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test test-training e2e e2e-training bench measure simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
+.PHONY: help demo demo-check test test-training e2e e2e-training bench measure measure-training simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
 
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
@@ -32,8 +32,8 @@ e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
 	@tests/e2e.sh
 	@tests/install.sh
 
-e2e-training: ## trainings with agents on two real nodes: resizes, kills, losses
-	@tools/setup.sh helm cluster
+e2e-training: ## trainings with agents on two real nodes, also with real torch and JAX: resizes, kills, losses
+	@tools/setup.sh protoc helm cluster
 	@tests/training.sh
 
 bench: policies ## microbenchmarks and the scale run
@@ -43,7 +43,11 @@ bench: policies ## microbenchmarks and the scale run
 simulate: ## 10,000 stories of the simulation with faults (docs/simulation.md)
 	$(CARGO) run --locked --release -p eto-sim -- --runs 10000
 
-measure: policies simulate ## long measurements on a real control plane (see benches/README.md)
+measure-training: ## medians of resizes and losses on two real nodes, beside torchrun's own (benches/README.md)
+	@tools/setup.sh protoc helm cluster
+	@benches/training.sh
+
+measure: policies simulate measure-training ## long measurements on a real control plane (see benches/README.md)
 	@tools/setup.sh prometheus protoc etcd cluster
 	@benches/measure.sh
 

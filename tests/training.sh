@@ -1,8 +1,9 @@
 #!/usr/bin/env bash
 # Trainings with an agent on two real nodes: all cases, or those whose name contains one of the words.
 #   tests/training.sh [--keep] [WORD...]
+#   tests/training.sh --measure [--times N] ...   medians instead, beside torchrun's own elasticity (benches/README.md)
 # Needs root, and what `tools/setup.sh cluster helm` gets; starts and stops its own cluster. ETO_E2E_OPERATOR and
-# ETO_E2E_AGENT name binaries that are built already.
+# ETO_E2E_AGENT name binaries that are built already. Frameworks are installed once (tests/training/setup.sh).
 set -euo pipefail
 . "$(dirname "$0")/../tools/env.sh"
 cd "$root"
@@ -16,6 +17,11 @@ if [ -z "${ETO_E2E_AGENT:-}" ]; then
   tools/build-agent.sh
   ETO_E2E_AGENT=$target/agent/eto-agent
 fi
+export ETO_TRAINING=${TRAINING:-$ETO_CACHE/training}
+tests/training/setup.sh torch jax >/dev/null
+python3 tests/training/test_curve.py 2>/dev/null || { python3 tests/training/test_curve.py; exit 1; }
+main=tests/training/main.py
+[ "${1:-}" != --measure ] || { main=tests/training/measure.py; shift; }
 exec 9>/tmp/cluster.lock
 flock 9
-python3 tests/training/main.py --operator "$ETO_E2E_OPERATOR" --agent "$ETO_E2E_AGENT" "$@"
+python3 $main --operator "$ETO_E2E_OPERATOR" --agent "$ETO_E2E_AGENT" "$@"

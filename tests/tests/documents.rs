@@ -125,7 +125,7 @@ fn tests_that_the_faults_name_exist() {
             let path = entry.unwrap().path();
             if path.is_dir() {
                 folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs") {
+            } else if path.extension().is_some_and(|e| e == "rs" || e == "py") {
                 sources += &std::fs::read_to_string(path).unwrap();
             }
         }
@@ -135,7 +135,8 @@ fn tests_that_the_faults_name_exist() {
         words.iter().filter_map(|w| w.rsplit_once("::")).map(|(_, n)| n).filter(|n| !n.is_empty()).collect();
     assert!(named.len() > 30, "only {} tests were found", named.len());
     for name in named {
-        assert!(sources.contains(&format!("fn {name}(")), "docs/faults.md names the test {name}, which does not exist");
+        let there = ["fn", "def"].iter().any(|word| sources.contains(&format!("{word} {name}(")));
+        assert!(there, "docs/faults.md names the test {name}, which does not exist");
     }
 }
 

@@ -49,28 +49,22 @@ class Cluster:
         os.chmod(self.folder, 0o777)
 
     def start(self):
+        self.up()
+        self.images()
+        self.kubectl("apply", "-f", "deploy/crds.yaml")
+        self.install()
+
+    def up(self):
         subprocess.run([os.path.join(LAB, "down.sh")], capture_output=True)  # what a killed run may have left
         run(os.path.join(LAB, "up.sh"), "--kubelets", "2",
             env={"NODE_GPUS": "0", "KCM_FLAGS": f"--node-monitor-grace-period={GRACE}s"})
-        self.images()
-        run("kubectl", "apply", "-f", "deploy/crds.yaml", env=self.env)
-        self.install()
 
     env = {"KUBECONFIG": os.path.join(STATE, "kubeconfig")}
 
     def images(self):
         """The operator with the libraries it needs, the agent alone, and etcd."""
-        image = os.path.join(LAB, "image.sh")
-        root = os.path.join(self.folder, "image")
-        os.makedirs(f"{root}/usr/bin")
-        os.makedirs(f"{root}/usr/share/elastic-training/policies")
-        shutil.copy(self.operator, f"{root}/usr/bin/elastic-training-operator")
-        for word in run("ldd", self.operator).split():
-            if word.startswith("/"):
-                os.makedirs(os.path.dirname(root + word), exist_ok=True)
-                shutil.copy(word, root + word)
-        run(image, "eto-operator:dev", root, "/usr/bin/elastic-training-operator")
-        shutil.rmtree(root)
+        self.image_of(self.operator, "eto-operator:dev")
+        image, root = os.path.join(LAB, "image.sh"), os.path.join(self.folder, "image")
         os.makedirs(root)
         shutil.copy(self.agent, f"{root}/eto-agent")
         run(image, "eto-agent:dev", root, "/eto-agent", env={"IMAGE_USER": "65532:65532"})
@@ -78,22 +72,52 @@ class Cluster:
         [etcd] = glob.glob(os.path.expanduser("~/.cache/k8s-lab/*/bin/etcd"))
         run(image, "etcd:dev", etcd)
 
-    def install(self):
+    def image_of(self, operator, name):
+        root = os.path.join(self.folder, "image")
+        os.makedirs(f"{root}/usr/bin")
+        os.makedirs(f"{root}/usr/share/elastic-training/policies")
+        shutil.copy(operator, f"{root}/usr/bin/elastic-training-operator")
+        for word in run("ldd", operator).split():
+            if word.startswith("/"):
+                os.makedirs(os.path.dirname(root + word), exist_ok=True)
+                shutil.copy(word, root + word)
+        run(os.path.join(LAB, "image.sh"), name, root, "/usr/bin/elastic-training-operator")
+        shutil.rmtree(root)
+
+    def install(self, members=1):
+        """The chart, with so many members of etcd; again for an upgrade."""
+        self.members = members
         of = lambda name: (f"{name}.tag=dev", f"{name}.pullPolicy=Never")
         values = ["image.repository=localhost/eto-operator", *of("image"), "gateway.enabled=true",
                   "gateway.agentImage.repository=localhost/eto-agent", *of("gateway.agentImage"),
                   "gateway.etcd.image.repository=localhost/etcd", *of("gateway.etcd.image"),
+                  f"gateway.etcd.replicas={members}",
                   "settings.evaluation.period=1s", "settings.log.level=info\\,eto_operator=debug",
-                  "settings.leader.retry-period=3s"]
+                  # A leader that was killed is replaced sooner than by default.
+                  "settings.leader.duration=10s", "settings.leader.renew-deadline=7s",
+                  "settings.leader.retry-period=2s"]
+        if members > 1:
+            values += ["gateway.etcd.persistence.enabled=true", "gateway.etcd.persistence.storageClass=etcd"]
+            self.volumes(members)
         sets = [word for value in values for word in ("--set", value)]
         run("helm", "upgrade", "--install", "elastic-training", "deploy/chart/elastic-training-operator",
             "--namespace", SYSTEM, "--create-namespace", *sets, env=self.env)
         self.kubectl("label", "namespace", SYSTEM, "pod-security.kubernetes.io/enforce=restricted", "--overwrite")
-        wait("operator and etcd are ready", self.is_ready, 180)
+        wait("operator and etcd are ready", self.is_ready, 300)
+
+    def volumes(self, count):
+        """Folders of this machine, which both nodes see: one for each member of etcd."""
+        for n in range(count):
+            folder = os.path.join(self.folder, f"etcd-{n}")
+            os.makedirs(folder)
+            os.chown(folder, 65532, 65532)
+            self.apply({"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": f"etcd-{n}"},
+                        "spec": {"capacity": {"storage": "1Gi"}, "accessModes": ["ReadWriteOnce"],
+                                 "storageClassName": "etcd", "hostPath": {"path": folder}}})
 
     def is_ready(self):
         pods = self.get("pods", "-n", SYSTEM)
-        return len(pods) == 3 and all(ready(p) for p in pods)
+        return len(pods) == 2 + self.members and all(ready(p) for p in pods)
 
     def stop(self):
         subprocess.run([os.path.join(LAB, "down.sh")], capture_output=True)
@@ -110,6 +134,10 @@ class Cluster:
 
     def node(self, command, number):
         run(os.path.join(LAB, "node.sh"), command, str(number))
+
+    def node_ready(self, number):
+        [node] = [n for n in self.get("nodes") if n["metadata"]["name"] == f"node-{number}"]
+        return ready(node)
 
     def leader(self):
         """The pod of the operator that leads."""
