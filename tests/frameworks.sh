@@ -13,4 +13,7 @@ export ETO_BIN=${CARGO_TARGET_DIR:-$root/target}/debug/eto
 of=(-p eto-e2e)
 [ -z "${ETO_WHOLE:-}" ] || of=(--workspace)
 # Two at a time: they wait as much as they compute.
-exec cargo test --locked -q "${of[@]}" --test frameworks -- --test-threads 2 "$@"
+cargo test --locked -q "${of[@]}" --test frameworks -- --test-threads 2 "$@"
+of=(-p eto-agent)
+[ -z "${ETO_WHOLE:-}" ] || of=(--workspace)
+exec cargo test --locked -q "${of[@]}" --test torchrun -- --test-threads 1 "$@"

@@ -55,7 +55,6 @@ class Stop:
 
     @classmethod
     def listen(cls):
-        # JAX's own service catches SIGTERM and only notes it, so this comes after `initialize`.
         signal.signal(signal.SIGTERM, lambda *_: setattr(cls, "asked", True))
 
 
@@ -189,6 +188,7 @@ def train(args):
         print("resume step=%d world=%d" % (step, world), flush=True)
     audit = Audit(args.audit, me) if args.audit else None
     permutation = order(args.samples, epoch)
+    Stop.listen()
     while epoch < args.epochs:
         batch = permutation[consumed : consumed + args.batch]
         mine = batch[me::world]
@@ -231,7 +231,8 @@ class Audit:
 def main():
     args = arguments()
     join()
-    Stop.listen()
+    # JAX's own service catches SIGTERM and only notes it. Until training begins it ends the process: nothing is lost.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     try:
         return train(args)
     except (ValueError, RuntimeError) as error:

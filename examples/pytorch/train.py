@@ -46,7 +46,8 @@ def arguments():
 
 
 class Stop:
-    """Set by SIGTERM; looked at between steps. Until training begins SIGTERM ends the process: nothing is lost."""
+    """Set by SIGTERM; looked at between steps. Until training begins SIGTERM ends the process: nothing is lost, and a
+    handler in Python would not be heard while the process waits for its peers or sets up its model."""
 
     asked = False
 
@@ -145,6 +146,7 @@ def train(args):
         print("resume step=%d world=%d" % (step, world), flush=True)
     audit = Audit(args.audit, rank) if args.audit else None
     permutation = order(args.samples, epoch)
+    Stop.listen()
     while epoch < args.epochs:
         batch = permutation[consumed : consumed + args.batch]
         mine = batch[rank::world]  # shares differ by at most one sample; none is padded, none is left out
@@ -190,7 +192,6 @@ class Audit:
 def main():
     args = arguments()
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    Stop.listen()
     try:
         code = train(args)
     except RuntimeError as error:

@@ -12,7 +12,7 @@ use serde_json::Value;
 /// What each crate of the product may depend on, of ours. A crate that is not listed fails the test.
 const DIRECTIONS: &[(&str, &[&str])] = &[
     ("eto-membership", &[]),
-    ("eto-agent", &["eto-membership"]),
+    ("eto-agent", &["eto-membership", "eto-rendezvous"]),
     ("eto-gateway", &["eto-membership"]),
     ("eto-rendezvous", &[]),
     ("eto-engine", &["eto-membership"]),

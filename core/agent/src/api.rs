@@ -1,7 +1,7 @@
 //! What is served: the API for scripts, the kubelet's probes, and metrics.
 
 use eto_membership::agent::{Agent, Event};
-use eto_membership::{MemberState, Order, Progress};
+use eto_membership::{Order, Progress};
 use hyper::StatusCode;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -71,13 +71,9 @@ fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Answer> {
 
 /// The document of `GET /v1/round`.
 pub(crate) fn round(agent: &Agent) -> Value {
-    let runs = match agent.state() {
-        MemberState::Running { generation } => Some(generation),
-        MemberState::Idle | MemberState::Exited { .. } => None,
-    };
     let mut document = json!({
-        "generation": agent.generation(),
-        "running": runs,
+        "generation": agent.round_of_processes(),
+        "running": agent.running_round(),
         "stopping": agent.is_stopping(),
         "deadlineMs": agent.next_deadline(),
         "checkpoint": agent.report().checkpoint,

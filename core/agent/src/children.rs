@@ -56,6 +56,19 @@ impl Children {
         Ok(Children { command: command.to_vec(), launcher: is_launcher(&words), group: None })
     }
 
+    /// Whether the command starts the processes of a member by itself.
+    pub(crate) fn is_launcher(&self) -> bool {
+        self.launcher
+    }
+
+    /// Tells a round as one whose processes could not be started.
+    pub(crate) fn refuse(&mut self, generation: u64) -> Vec<Event> {
+        self.group = Some(Group { generation, leader: None, mains: Vec::new(), asked: false, rest_asked: false });
+        let mut events = vec![Event::ProcessEnded { generation, exit: Exit::Code(NOT_RUNNABLE), main: true, left: 0 }];
+        events.extend(self.reap());
+        events
+    }
+
     /// Starts the processes of a round, with `more` variables beside its own. What could not be started is told as a
     /// process that ended.
     pub(crate) fn start(&mut self, launch: &Launch, more: &BTreeMap<String, OsString>) -> Vec<Event> {

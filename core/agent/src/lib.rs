@@ -18,6 +18,7 @@ mod proc;
 mod run;
 mod serve;
 mod settings;
+mod store;
 
 pub use install::{InstallError, install};
 pub use run::{RunError, run};

@@ -5,8 +5,8 @@ use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use eto_membership::Order;
 use eto_membership::agent::{Agent, Command, Event, Identity, Launch, Refusal};
+use eto_membership::{Order, Round};
 use hyper::StatusCode;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -24,6 +24,7 @@ use crate::memory::Memory;
 use crate::metrics::Meter;
 use crate::serve::{Answer, Call, serve};
 use crate::settings::Settings;
+use crate::store::Stores;
 
 /// How often the drain file is looked at while processes run.
 const LOOK: Duration = Duration::from_millis(250);
@@ -64,6 +65,7 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
     serve_metrics(&settings, calls_in).await;
 
     let clock = Clock::start();
+    let stores = Stores::at(settings.own_address());
     let agent = Agent::new(Identity {
         pod_uid: settings.pod_uid,
         address: settings.pod_ip,
@@ -71,12 +73,13 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
         version: env!("CARGO_PKG_VERSION").to_owned(),
         incarnation: format!("{:016x}", rand::random::<u64>()),
         stop_grace_ms: settings.stop_grace_ms,
+        native: children.is_launcher(),
         lost_generation: memory.started(),
     });
     let link = settings.client.connect();
     link.send(agent.report());
     let meter = Meter::new(clock.now_ms());
-    let mut shell = Shell { agent, children, link, memory, clock, meter, drain: None, api_url, code: None };
+    let mut shell = Shell { agent, children, stores, link, memory, clock, meter, drain: None, api_url, code: None };
     let (mut look, mut connection_look) = (interval(LOOK), interval(CONNECTION_LOOK));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     connection_look.tick().await;
@@ -111,7 +114,7 @@ async fn serve_metrics(settings: &Settings, calls: mpsc::Sender<Call>) {
     if settings.metrics_port == 0 {
         return;
     }
-    let address = SocketAddr::new(settings.metrics_address(), settings.metrics_port);
+    let address = SocketAddr::new(settings.own_address(), settings.metrics_port);
     match TcpListener::bind(address).await {
         Ok(listener) => {
             tokio::spawn(serve(listener, false, calls));
@@ -169,6 +172,7 @@ impl Signals {
 struct Shell {
     agent: Agent,
     children: Children,
+    stores: Stores,
     link: Link,
     memory: Memory,
     clock: Clock,
@@ -196,6 +200,7 @@ impl Shell {
             for command in self.agent.step(event, now_ms) {
                 match command {
                     Command::Start(launch) => events.extend(self.start(&launch, now_ms)),
+                    Command::GoOn { generation } => self.go_on(generation),
                     Command::Terminate => self.children.terminate(),
                     Command::Kill => {
                         self.meter.kill();
@@ -218,28 +223,51 @@ impl Shell {
         let generation = launch.generation();
         let (rank, size) = (launch.rank, launch.assignment.round.members.len());
         say(&format!("round {generation}: starting as member {rank} of {size}"));
-        if let Err(error) = self.memory.set_started(generation) {
-            say(&format!("could not note the round, so an agent started again here may join it twice: {error}"));
-        }
+        self.note_started(generation);
         self.meter.start(now_ms);
+        if let Err(error) = self.stores.prepare(launch) {
+            say(&format!("round {generation}: the store can't be served: {error}"));
+            return self.children.refuse(generation);
+        }
         let path = self.memory.drain_file(generation);
         let mut more = BTreeMap::from([
             ("ETO_DRAIN_FILE".to_owned(), path.clone().into_os_string()),
             ("ETO_AGENT".to_owned(), OsString::from(&self.api_url)),
         ]);
-        let round = &launch.assignment.round;
+        more.extend(self.tell_hosts(&launch.assignment.round));
+        self.drain = Some(DrainFile::fresh(path));
+        self.children.start(launch, &more)
+    }
+
+    /// What runs works for this round from now on.
+    fn go_on(&mut self, generation: u64) {
+        say(&format!("round {generation}: what runs goes on in it"));
+        self.note_started(generation);
+        if let Some(round) = self.agent.assignment().map(|a| a.round.clone()) {
+            self.tell_hosts(&round);
+        }
+    }
+
+    fn note_started(&self, generation: u64) {
+        if let Err(error) = self.memory.set_started(generation) {
+            say(&format!("could not note the round, so an agent started again here may join it twice: {error}"));
+        }
+    }
+
+    /// Writes the members of a round for launchers that read files. Gives the variables that name them.
+    fn tell_hosts(&self, round: &Round) -> Vec<(String, OsString)> {
         let hosts = [
             ("ETO_HOSTFILE", self.memory.set_hostfile(round)),
             ("ETO_HOST_DISCOVERY_SCRIPT", self.memory.set_discovery(round)),
         ];
-        for (name, written) in hosts {
-            match written {
-                Ok(path) => drop(more.insert(name.to_owned(), path.into_os_string())),
-                Err(error) => say(&format!("could not write the file of {name}: {error}")),
+        let named = |(name, written): (&str, std::io::Result<std::path::PathBuf>)| match written {
+            Ok(path) => Some((name.to_owned(), path.into_os_string())),
+            Err(error) => {
+                say(&format!("could not write the file of {name}: {error}"));
+                None
             }
-        }
-        self.drain = Some(DrainFile::fresh(path));
-        self.children.start(launch, &more)
+        };
+        hosts.into_iter().filter_map(named).collect()
     }
 
     fn assigned(&mut self, assignment: eto_membership::Assignment) {
@@ -307,7 +335,7 @@ impl Shell {
                     return Answer::json(StatusCode::CONFLICT, &json!({ "error": why.to_string() }));
                 }
                 self.link.update(self.agent.report());
-                Answer::json(StatusCode::OK, &json!({ "generation": self.agent.generation() }))
+                Answer::json(StatusCode::OK, &json!({ "generation": self.agent.round_of_processes() }))
             }
         }
     }

@@ -85,8 +85,8 @@ impl Settings {
         })
     }
 
-    /// The address that metrics are served on: the pod's own, else all.
-    pub(crate) fn metrics_address(&self) -> IpAddr {
+    /// The address that metrics and stores are served on: the pod's own, else all.
+    pub(crate) fn own_address(&self) -> IpAddr {
         self.pod_ip.parse().unwrap_or(IpAddr::from([0, 0, 0, 0]))
     }
 }

@@ -108,6 +108,11 @@ pub(crate) fn spec_rules() -> Value {
              (!has(self.frameworkType) || self.frameworkType == oldSelf.frameworkType)",
             "frameworkType can't be changed; make a new job"
         ),
+        rule(
+            "!has(self.elasticity) || !has(self.elasticity.mode) || self.elasticity.mode != 'Native' || \
+             !has(self.frameworkType) || self.frameworkType == 'PyTorch'",
+            "elasticity.mode Native needs frameworkType PyTorch: it is the elasticity of torchrun"
+        ),
     ])
 }
 

@@ -211,6 +211,13 @@ pub struct Elasticity {
     /// taken and why. `Auto` or `"Off"` (in quotes: YAML reads a bare Off as false). Default `Auto`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<AgentMode>,
+    /// Who changes the members while a job trains. `Rounds`: all processes stop and start anew, which is the fastest way
+    /// and works with every framework. `Native`: `torchrun` takes members in and lets them go by itself, as its own
+    /// elasticity does; needs an agent, frameworkType PyTorch, `torchrun` (or `python -m torch.distributed.run`) as the
+    /// command of all workers, and neither replicaSizes nor globalBatchSize. Where that is not so, `Rounds` it is, and the
+    /// condition `AgentRounds` says why. A change counts from the next round that all start in. Default `Rounds`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<ElasticityMode>,
     /// How long workers get to stop, in seconds; the pods' `terminationGracePeriodSeconds` unless the template sets
     /// it. Default 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -247,6 +254,15 @@ pub struct Elasticity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub hang_timeout_seconds: Option<i64>,
+}
+
+/// Who changes the members while a job trains.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ElasticityMode {
+    /// All processes stop, and start in the next round.
+    Rounds,
+    /// `torchrun` does, by itself.
+    Native,
 }
 
 /// What a job does about checkpoints. Acts where the training program tells its agent of them.

@@ -18,8 +18,8 @@ mod status;
 
 pub use crd::{MAX_NAME, crd};
 pub use job::{
-    AgentMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, FrameworkType, Master,
-    ReplicaSizes, RestartPolicy, SchedulingPolicy,
+    AgentMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode, FrameworkType,
+    Master, ReplicaSizes, RestartPolicy, SchedulingPolicy,
 };
 pub use scaling::{
     Behavior, ContainerResourceMetric, DescribedObject, ExternalMetric, FailurePolicy, MetricIdentifier, MetricSpec,
@@ -28,8 +28,8 @@ pub use scaling::{
 };
 pub use status::{
     AgentRoundStatus, ChangeStatus, CheckpointStatus, CircuitStatus, Condition, DecisionStatus, ElasticJobStatus,
-    FailureStatus, LimitStatus, MemoryStatus, PolicyRef, PolicyStateStatus, ReasonStatus, ResizeStatus,
-    RoundMemberStatus, RoundStatus, SignalStatus, SizeAt, VictimStatus,
+    FailureStatus, LimitStatus, MemoryStatus, NativeRunStatus, PolicyRef, PolicyStateStatus, ReasonStatus,
+    ResizeStatus, RoundMemberStatus, RoundStatus, SignalStatus, SizeAt, VictimStatus,
 };
 
 /// API group.

@@ -166,6 +166,10 @@ status! {
         /// What earlier processes get to stop.
         #[serde(skip_serializing_if = "is_zero")]
         pub grace_milliseconds: i64,
+        /// The run that it is a part of, where `torchrun` changes its members by itself; absent = all processes are started
+        /// anew for it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub native: Option<NativeRunStatus>,
         /// Why it began.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub why: String,
@@ -175,6 +179,16 @@ status! {
         /// Pods of earlier generations than this are released.
         #[serde(skip_serializing_if = "is_zero")]
         pub pods_from: i64,
+    }
+
+    /// A run of `torchrun`, over one or more rounds.
+    pub struct NativeRunStatus {
+        /// Generation of the round that it began with.
+        pub run: i64,
+        /// Fewest members that it trains with.
+        pub min: i64,
+        /// Most members that it takes.
+        pub max: i64,
     }
 
     /// A member of a round with an agent.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use eto_api::ElasticJob;
 use eto_cycle::spec::job_spec;
 use eto_cycle::{SpecProblems, pod};
-use eto_engine::job::{JobSpec, LegalSizes};
+use eto_engine::job::{ElasticityMode, JobSpec, LegalSizes};
 use eto_engine::plan::NewPod;
 use eto_engine::state::RoundMode;
 use proptest::prelude::*;
@@ -159,6 +159,16 @@ fn a_hang_timeout_is_read_and_there_is_none_by_default() {
     assert_eq!(timeout(json!({})), None);
     assert_eq!(timeout(json!({"hangTimeoutSeconds": 900})), Some(Duration::from_secs(900)));
     assert_eq!(paths(with(json!({"hangTimeoutSeconds": 0}))), ["spec.elasticity.hangTimeoutSeconds"]);
+}
+
+#[test]
+fn torchruns_own_elasticity_is_asked_for_and_is_torchs() {
+    let with = |mode: Value, framework: &str| json!({"replicas": 2, "frameworkType": framework, "elasticity": mode});
+    let mode = |mode: Value| read(with(mode, "PyTorch")).unwrap().elasticity.mode;
+    assert_eq!(mode(json!({})), ElasticityMode::Rounds);
+    assert_eq!(mode(json!({"mode": "Rounds"})), ElasticityMode::Rounds);
+    assert_eq!(mode(json!({"mode": "Native"})), ElasticityMode::Native);
+    assert_eq!(paths(with(json!({"mode": "Native"}), "JAX")), ["spec.elasticity.mode"]);
 }
 
 #[test]

@@ -44,6 +44,7 @@ fn state() -> JobState {
                 }],
                 stopping: vec!["u3".to_string(), "u4".to_string()],
                 grace_ms: 5_000,
+                native: Some(eto_membership::Native { run: 11, min: 1, max: 8 }),
                 why: "worker 2 was deleted".to_string(),
                 charged: true,
                 pods_from: 9,

@@ -263,6 +263,8 @@ pub struct Elasticity {
     pub drain_deadline: Duration,
     /// Whether an agent may drive rounds.
     pub agent: AgentChoice,
+    /// Who changes the members of a round.
+    pub mode: ElasticityMode,
     /// How long a planned change waits for a checkpoint, where members tell of checkpoints.
     pub checkpoint_wait: Duration,
     /// Without progress for this long a round counts as hung, where members tell of progress; `None` = never. Less than
@@ -282,6 +284,16 @@ pub enum AgentChoice {
     Off,
 }
 
+/// `spec.elasticity.mode`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ElasticityMode {
+    /// All processes are started anew for each round.
+    #[default]
+    Rounds,
+    /// `torchrun` takes members in and lets them go by itself, where it is the command and any size will do.
+    Native,
+}
+
 impl Default for Elasticity {
     fn default() -> Self {
         Elasticity {
@@ -289,6 +301,7 @@ impl Default for Elasticity {
             pending_deadline: Duration::from_secs(120),
             drain_deadline: Duration::from_secs(30),
             agent: AgentChoice::Auto,
+            mode: ElasticityMode::Rounds,
             checkpoint_wait: Duration::from_secs(60),
             hang_timeout: None,
             batch: None,

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use eto_engine::job::{ElasticityMode, JobSpec};
 use eto_engine::plan::Event;
 
 use crate::news::{JobNews, News, PolicyNews, WorkerNews};
@@ -24,6 +25,16 @@ pub(crate) struct Notices {
 /// An event of the engine as news.
 pub(crate) fn event(event: &Event) -> News {
     News::Event { warning: event.warning, reason: format!("{:?}", event.reason), message: event.message.clone() }
+}
+
+/// What the job asks for and does not get here.
+pub(crate) fn not_here(spec: &JobSpec) -> Option<News> {
+    (spec.elasticity.mode == ElasticityMode::Native).then(|| News::Event {
+        warning: true,
+        reason: "NoAgent".to_owned(),
+        message: "elasticity.mode Native needs an agent in a pod; here all processes start anew for each change"
+            .to_owned(),
+    })
 }
 
 fn state_name(worker: &Worker) -> &'static str {
@@ -156,4 +167,27 @@ fn row(worker: &Worker, usage: &crate::usage::Usage) -> (u64, WorkerRow) {
         restarts: worker.restarts,
     };
     (worker.plan.round, row)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::path::Path;
+
+    use eto_engine::time::Time;
+
+    use super::*;
+
+    #[test]
+    fn what_a_job_does_not_get_here_is_told() {
+        let told = |mode: &str| {
+            let text = format!(
+                "apiVersion: elastic.ai/v1alpha1\nkind: ElasticJob\nmetadata: {{name: j}}\nspec: {{replicas: 2, elasticity: \
+                 {{mode: {mode}}}, template: {{spec: {{containers: [{{name: t, command: [torchrun]}}]}}}}}}\n"
+            );
+            not_here(&crate::load::parse(Path::new("job.yaml"), &text, Time(5)).unwrap().spec)
+        };
+        assert!(told("Rounds").is_none());
+        assert!(matches!(told("Native"), Some(News::Event { warning: true, .. })));
+    }
 }

@@ -80,6 +80,7 @@ impl Runner {
             Ok(Some(job)) => {
                 let message = format!("the job's file has changed: generation {}", job.spec.generation);
                 self.job = job;
+                self.tell_not_here();
                 (false, "SpecChanged", message)
             }
             Err(why) => (true, "SpecRefused", format!("the job goes on as it was: {why}")),

@@ -132,6 +132,7 @@ impl Runner {
             let _ = changed.try_send(());
         });
         self.tell_policies();
+        self.tell_not_here();
         loop {
             let ended = self.step().await;
             self.refresh();
@@ -321,6 +322,12 @@ impl Runner {
                 Some(at) => tokio::time::sleep(at.since(now()).max(Duration::from_millis(10))).await,
                 None => std::future::pending().await,
             }
+        }
+    }
+
+    pub(crate) fn tell_not_here(&mut self) {
+        if let Some(news) = crate::notices::not_here(&self.job.spec) {
+            self.display.tell(now(), &news);
         }
     }
 

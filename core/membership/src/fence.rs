@@ -57,7 +57,7 @@ impl Assignment {
         if generation > current.round.generation {
             return Ok(());
         }
-        if self.round != current.round {
+        if self.round != current.round || self.native != current.native {
             return Err(Refused::OtherRound { generation });
         }
         if self.order < current.order {
@@ -111,6 +111,7 @@ mod tests {
             order,
             framework: FrameworkKind::PyTorch,
             grace_ms: 1000,
+            native: None,
             env: BTreeMap::new(),
             why: String::new(),
         }

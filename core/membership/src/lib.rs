@@ -14,12 +14,12 @@ mod reports;
 mod round;
 
 pub use batch::{Batch, GlobalBatch, MAX_GLOBAL_BATCH};
-pub use env::{FrameworkKind, is_default, member_env, process_env};
+pub use env::{FrameworkKind, is_default, member_env, native_env, process_env};
 pub use fence::Refused;
 pub use hosts::{discovered_hosts, hostfile};
 pub use protocol::{
-    Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Notice, Order, PROTOCOL,
-    Progress, Report, SUSPECT_AFTER_MS,
+    Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Native, Notice, Order,
+    PROTOCOL, Progress, Report, SUSPECT_AFTER_MS,
 };
 pub use reports::{PROGRESS_EVERY_MS, ReportOrder};
 pub use round::{Candidate, Member, Ports, Round};

@@ -47,6 +47,9 @@ pub struct Report {
     /// How far its processes are.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub progress: Option<Progress>,
+    /// Its command is a launcher that can change its members by itself, and it knows what [`Assignment::native`] asks for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub native: bool,
     /// Its pod is being stopped (SIGTERM from the kubelet): its processes stop, and it starts no round any more. It may
     /// come before the API server tells of it: a node that shuts down deletes no pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -118,12 +121,32 @@ pub struct Assignment {
     pub framework: FrameworkKind,
     /// What processes of earlier rounds get to stop before they are killed, in milliseconds.
     pub grace_ms: u64,
+    /// The run that this round is a part of, where the launcher that is the command changes its members by itself;
+    /// `None`: all processes are started anew for each round.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub native: Option<Native>,
     /// Variables beside those of the round, the same for all members.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
     /// Why, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
+}
+
+/// A run of a launcher that changes its members by itself: `torchrun` with its c10d rendezvous. The agent of the
+/// coordinator serves the store that the members meet at, on the port of the round; it keeps it through all rounds of
+/// the run, so the coordinator is the same in all of them.
+///
+/// In the next round of a run nobody has to stop: who runs for an earlier round of it and is a member goes on, who is
+/// none stops, and the others start. An agent that can do this says so ([`Report::native`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Native {
+    /// Generation of the round that it began with. A store that is lost is never filled again: another run follows.
+    pub run: u64,
+    /// Fewest members that the launcher trains with, at least 1. Fixed while the run lasts.
+    pub min: u32,
+    /// Most members that it takes. Fixed while the run lasts.
+    pub max: u32,
 }
 
 /// What to do about a round. Within one generation it only moves forward, in this order.

@@ -82,6 +82,11 @@ impl Server {
         Ok(Server { listener: TcpListener::bind(address).await?, limits })
     }
 
+    /// On a socket that listens already.
+    pub fn on(listener: TcpListener, limits: Limits) -> Server {
+        Server { listener, limits }
+    }
+
     /// Where it listens.
     ///
     /// # Errors

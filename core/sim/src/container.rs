@@ -126,6 +126,7 @@ impl World {
             version: "sim".into(),
             incarnation: container.incarnation.to_string(),
             stop_grace_ms: GRACE - 2_000,
+            native: false,
             lost_generation: container.started,
         });
         (container.life, container.sequence, container.process) = (life, 0, None);
@@ -282,6 +283,11 @@ impl World {
                 if self.defect == Some(Defect::StartsTwice) {
                     self.check_start(uid, &launch);
                 }
+                if let Some(container) = self.containers.get_mut(uid) {
+                    container.started = Some(generation);
+                }
+            }
+            Command::GoOn { generation } => {
                 if let Some(container) = self.containers.get_mut(uid) {
                     container.started = Some(generation);
                 }

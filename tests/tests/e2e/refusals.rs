@@ -39,6 +39,11 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
         ),
         spec("sizes twice", json!({"replicas": 3, "replicaSizes": {"list": [1], "multipleOf": 2}}), "exactly one of"),
         spec("sizes empty", json!({"replicas": 3, "replicaSizes": {}}), "exactly one of"),
+        spec(
+            "torchrun for JAX",
+            json!({"replicas": 3, "frameworkType": "JAX", "elasticity": {"mode": "Native"}}),
+            "Native needs frameworkType PyTorch",
+        ),
         spec("unknown framework", json!({"replicas": 3, "frameworkType": "Caffe"}), "PyTorch"),
         spec(
             "unknown mode",

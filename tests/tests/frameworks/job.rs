@@ -1,7 +1,7 @@
 //! A job of the examples, changed as little as this machine needs.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command};
 
 use serde_yaml::Value;
 use tempfile::TempDir;
@@ -110,6 +110,23 @@ impl Job {
         let mut curve = Curve::default();
         String::from_utf8(out.stdout).unwrap().lines().for_each(|line| curve.read(line));
         curve
+    }
+
+    /// The script by itself, which says that it loads its checkpoint (by the file `loads`) and is never done with it.
+    pub(crate) fn that_never_loads(&self) -> Child {
+        const PATCHED: &str = "import os, sys, time; sys.path.insert(0, os.environ['EXAMPLE']); import train\n\
+             def load(self):\n    open(os.environ['LOADS'], 'w').close()\n    time.sleep(100000)\n\
+             train.Checkpoints.load = load\nsys.exit(train.main())";
+        let env = [("RANK", "0"), ("WORLD_SIZE", "1"), ("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", "0")];
+        Command::new(self.framework.python())
+            .args(["-B", "-c", PATCHED])
+            .args(self.arguments("never"))
+            .envs(env)
+            .env("EXAMPLE", root().join("examples").join(self.framework.example()))
+            .env("LOADS", self.folder.path().join("loads"))
+            .envs([("OMP_NUM_THREADS", "1"), ("JAX_PLATFORMS", "cpu")])
+            .spawn()
+            .unwrap()
     }
 
     /// Writes the job's file with so many replicas, whole or not at all.

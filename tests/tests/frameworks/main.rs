@@ -74,6 +74,35 @@ fn torchrun_with_two_processes_per_worker() {
     samples_seen(&job.audit(), job.samples, reference.steps());
 }
 
+/// A stop that comes while the script still loads its checkpoint and sets up its model ends it at once: it has nothing to
+/// save yet, and a flag that nobody looks at would cost it the whole grace.
+#[test]
+fn a_stop_before_the_first_step_ends_at_once() {
+    use std::os::unix::process::ExitStatusExt;
+    for framework in [Framework::Torch, Framework::Jax] {
+        let job = Job::new(framework, 1);
+        let mut script = job.that_never_loads();
+        let deadline = std::time::Instant::now() + session::LIMIT;
+        while !job.folder.path().join("loads").exists() {
+            assert!(std::time::Instant::now() < deadline && script.try_wait().unwrap().is_none(), "{framework:?}");
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        }
+        let stopped = std::process::Command::new("kill").arg(script.id().to_string()).status().unwrap();
+        assert!(stopped.success());
+        let status = loop {
+            if let Some(status) = script.try_wait().unwrap() {
+                break status;
+            }
+            if std::time::Instant::now() > deadline {
+                script.kill().unwrap();
+                panic!("{framework:?} goes on");
+            }
+            std::thread::sleep(std::time::Duration::from_millis(50));
+        };
+        assert_eq!(status.signal(), Some(15), "{framework:?}");
+    }
+}
+
 /// The curve is what makes the comparisons above worth something: it must go down, and no two steps are alike.
 #[test]
 fn the_reference_learns() {

@@ -13,7 +13,7 @@ use crate::job::Job;
 
 /// Far more than a phase takes on a busy machine (the import of a framework alone may take a minute); only a hang
 /// reaches it.
-const LIMIT: Duration = Duration::from_secs(400);
+pub(crate) const LIMIT: Duration = Duration::from_secs(400);
 
 pub(crate) struct Session {
     child: Child,

@@ -6,6 +6,7 @@ mod api;
 mod ends;
 mod gateway;
 mod links;
+mod native;
 mod pod;
 mod python;
 mod rounds;

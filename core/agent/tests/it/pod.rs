@@ -25,7 +25,7 @@ pub(crate) fn assignment(generation: u64, order: Order, uids: &[&str]) -> Assign
     });
     let round = Round::plan("team/job", "job-uid", generation, members.collect(), Ports::default()).unwrap();
     let (framework, why) = (FrameworkKind::PyTorch, "test".to_owned());
-    Assignment { round, order, framework, grace_ms: 30_000, env: BTreeMap::new(), why }
+    Assignment { round, order, framework, grace_ms: 30_000, native: None, env: BTreeMap::new(), why }
 }
 
 /// The agent at work.
@@ -142,7 +142,8 @@ pub(crate) fn children(parent: i32) -> Vec<(i32, char)> {
     pids.filter_map(|pid| stat(pid).filter(|s| s.1 == parent).map(|s| (pid, s.0))).collect()
 }
 
-fn descendants(root: i32) -> Vec<i32> {
+/// All that a process has started and that is there, with what those have started.
+pub(crate) fn descendants(root: i32) -> Vec<i32> {
     let below: Vec<i32> = children(root).into_iter().map(|c| c.0).collect();
     below.iter().copied().chain(below.iter().flat_map(|pid| descendants(*pid))).collect()
 }

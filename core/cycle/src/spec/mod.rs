@@ -13,8 +13,8 @@ use eto_api::{
 use eto_engine::contract::{Framework, WorkerRequest};
 use eto_engine::guard::sizes;
 use eto_engine::job::{
-    AgentChoice, CleanPods, Elasticity, GlobalBatch, JobKey, JobSpec, LegalSizes, MAX_GLOBAL_BATCH, PlacementSpec,
-    RestartPolicy, TemplateFacts,
+    AgentChoice, CleanPods, Elasticity, ElasticityMode, GlobalBatch, JobKey, JobSpec, LegalSizes, MAX_GLOBAL_BATCH,
+    PlacementSpec, RestartPolicy, TemplateFacts,
 };
 use eto_engine::time::Time;
 use k8s_openapi::api::core::v1::PodSpec;
@@ -267,6 +267,7 @@ fn placement(job: &ElasticJob, problems: &mut SpecProblems) -> Option<PlacementS
 fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProblems) -> Elasticity {
     let d = Elasticity::default();
     let e = job.spec.elasticity.clone().unwrap_or_default();
+    let mode = mode(e.mode, job, problems);
     let scheduling = job.spec.scheduling_policy.as_ref().and_then(|p| p.schedule_timeout_seconds);
     let mut seconds = |path: &str, v: Option<i64>, low: i64, default: Duration| {
         v.and_then(|v| int(path, v, low, 604_800, problems)).map_or(default, |v| Duration::from_secs(v.into()))
@@ -286,6 +287,7 @@ fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProb
             None | Some(AgentMode::Auto) => AgentChoice::Auto,
             Some(AgentMode::Off) => AgentChoice::Off,
         },
+        mode,
         checkpoint_wait: seconds(
             "spec.elasticity.checkpoint.maxWaitSeconds",
             e.checkpoint.as_ref().and_then(|c| c.max_wait_seconds),
@@ -297,6 +299,19 @@ fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProb
             .and_then(|v| int("spec.elasticity.hangTimeoutSeconds", v, 1, 604_800, problems))
             .map(|v| Duration::from_secs(v.into())),
         batch: batch(&e, problems),
+    }
+}
+
+fn mode(asked: Option<eto_api::ElasticityMode>, job: &ElasticJob, problems: &mut SpecProblems) -> ElasticityMode {
+    match asked {
+        None | Some(eto_api::ElasticityMode::Rounds) => ElasticityMode::Rounds,
+        Some(eto_api::ElasticityMode::Native) => {
+            if framework(job.spec.framework_type) != Framework::PyTorch {
+                let why = "Native needs frameworkType PyTorch: it is the elasticity of torchrun";
+                problems.add("spec.elasticity.mode", why);
+            }
+            ElasticityMode::Native
+        }
     }
 }
 

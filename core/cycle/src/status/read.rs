@@ -11,6 +11,7 @@ use eto_engine::state::{
     Steadiness, Victim,
 };
 use eto_engine::time::Time;
+use eto_membership::Native;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
@@ -106,6 +107,7 @@ fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
         members: r.members.iter().map(member).collect(),
         stopping: r.stopping.clone(),
         grace_ms: long(r.grace_milliseconds),
+        native: r.native.as_ref().map(|n| Native { run: long(n.run), min: int(n.min), max: int(n.max) }),
         why: r.why.clone(),
         charged: r.charged,
         pods_from: long(r.pods_from),

@@ -115,6 +115,7 @@ fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
         members: r.members.iter().map(member).collect(),
         stopping: r.stopping.clone(),
         grace_milliseconds: int(r.grace_ms),
+        native: r.native.map(|n| api::NativeRunStatus { run: int(n.run), min: n.min.into(), max: n.max.into() }),
         why: cut(&r.why, SHORT),
         charged: r.charged,
         pods_from: int(r.pods_from),

@@ -172,4 +172,10 @@ pub enum ConditionReason {
     AgentDrivesRounds,
     /// The round that stands goes on as it was begun; the next new pods change the way.
     ModeKept,
+    /// `torchrun` changes the members of the round by itself.
+    NativeElasticity,
+    /// `spec.elasticity.mode` is Native, and the command of a worker is no `torchrun`.
+    NotTorchrun,
+    /// `spec.elasticity.mode` is Native, and not every size will do.
+    SizesNotNative,
 }

@@ -68,10 +68,13 @@ pub struct AgentRound {
     /// In rank order; empty while they are not chosen (`Gather`).
     pub members: Vec<RoundMember>,
     /// UIDs of the pods whose processes of an earlier round are to be gone before anybody starts. Known while the
-    /// order is `Stop`.
+    /// order is `Stop`. With the order `Run`: of those that the others went on without, and that still stop.
     pub stopping: Vec<String>,
     /// What processes of earlier rounds get to stop, in milliseconds.
     pub grace_ms: u64,
+    /// The run that it is a part of, where `torchrun` changes its members by itself; `None` = all processes are started
+    /// anew for it.
+    pub native: Option<eto_membership::Native>,
     /// Why it began, for people.
     pub why: String,
     /// A failure was charged when it began.

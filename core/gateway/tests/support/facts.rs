@@ -24,6 +24,7 @@ pub(crate) fn assignment(generation: u64, order: Order) -> Assignment {
         order,
         framework: FrameworkKind::PyTorch,
         grace_ms: 5000,
+        native: None,
         env: BTreeMap::new(),
         why: "test".into(),
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::{Assignment, member_env, process_env};
+use crate::{Assignment, Native, member_env, native_env, process_env};
 
 /// A round to start in, and the place in it.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,13 +19,24 @@ impl Launch {
         self.assignment.round.generation
     }
 
+    /// The run that the round is a part of, where members change without being started anew.
+    pub fn native(&self) -> Option<Native> {
+        self.assignment.native
+    }
+
+    /// Whether the store of a run is served here.
+    pub fn serves_store(&self) -> bool {
+        self.native().is_some() && self.rank == self.assignment.round.coordinator
+    }
+
     /// Variables of each process to start, at least one. `launcher`: the command starts the processes of a member
     /// itself (see [`is_launcher`]), so it is started once.
     ///
     /// Later wins: the assignment's own variables, then the round's: those of the process ([`process_env`]), or of the
-    /// member for a launcher ([`member_env`]), which has `ETO_LOCAL_RANK` 0 of `ETO_LOCAL_WORLD_SIZE` 1.
+    /// member for a launcher ([`member_env`]), which has `ETO_LOCAL_RANK` 0 of `ETO_LOCAL_WORLD_SIZE` 1, or of the run
+    /// for one that changes its members by itself ([`native_env`]).
     pub fn environments(&self, launcher: bool) -> Vec<BTreeMap<String, String>> {
-        let Assignment { round, framework, env, .. } = &self.assignment;
+        let Assignment { round, framework, env, native, .. } = &self.assignment;
         let over = |own: Vec<(String, String)>| {
             let mut env = env.clone();
             env.extend(own);
@@ -38,6 +49,9 @@ impl Launch {
             vec![over(own)]
         };
         if launcher {
+            if let Some(native) = native {
+                return vec![over(native_env(round, self.rank, *native))];
+            }
             return alone();
         }
         let here = round.members.get(self.rank).map_or(1, |m| m.processes.max(1));
@@ -78,7 +92,8 @@ mod tests {
         });
         let round = Round::plan("ns/j", "u", 1, members.collect(), Ports::default()).unwrap();
         let env = BTreeMap::from([("RANK".to_owned(), "9".to_owned()), ("EXTRA".to_owned(), "1".to_owned())]);
-        let assignment = Assignment { round, order: Order::Run, framework, grace_ms: 1000, env, why: String::new() };
+        let assignment =
+            Assignment { round, order: Order::Run, framework, grace_ms: 1000, native: None, env, why: String::new() };
         Launch { assignment, rank }
     }
 
@@ -96,6 +111,20 @@ mod tests {
         assert_eq!(all.len(), 1);
         assert_eq!((all[0]["PET_NODE_RANK"].as_str(), all[0]["PET_NPROC_PER_NODE"].as_str()), ("1", "4"));
         assert!(!all[0].contains_key("LOCAL_RANK"));
+    }
+
+    #[test]
+    fn a_launcher_of_a_run_meets_the_others_by_itself() {
+        let mut launch = launch(FrameworkKind::PyTorch, &[2, 2], 1);
+        launch.assignment.native = Some(Native { run: 1, min: 1, max: 4 });
+        let all = launch.environments(true);
+        assert_eq!(all.len(), 1);
+        assert_eq!((all[0]["PET_RDZV_BACKEND"].as_str(), all[0]["PET_NNODES"].as_str()), ("c10d", "1:4"));
+        assert_eq!((all[0]["EXTRA"].as_str(), launch.serves_store()), ("1", false));
+        // A command that is no launcher is started as in any round.
+        assert_eq!(launch.environments(false)[0]["RANK"], "2");
+        launch.rank = 0;
+        assert!(launch.serves_store());
     }
 
     #[test]

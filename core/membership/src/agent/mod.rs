@@ -9,6 +9,8 @@
 //! - A generation is started at most once, only by [`Order::Run`], only if it names this pod's UID, and never after a
 //!   later one was seen. Within a generation orders only move forward.
 //! - What was asked to stop is killed at its deadline, whatever it does, and again every second until it is gone.
+//! - Processes go on in a later round only where that round is of the same run ([`crate::Native`]), names this pod, and
+//!   nobody has asked them to stop. That counts as the start of that generation.
 //! - *Stopped* is not *checkpointed*: a checkpoint is what the script told ([`Event::CheckpointTold`]), or an exit code
 //!   143 that the script itself gave after it was asked to stop. Death by SIGTERM is no checkpoint.
 
@@ -33,7 +35,12 @@ pub const KILL_AGAIN_MS: u64 = 1_000;
 /// Processes started for a round that are not all gone.
 #[derive(Clone, Debug, PartialEq)]
 struct Group {
+    /// The round that they work for.
     generation: u64,
+    /// The one that they were started for: an earlier one of the same run, or the same.
+    launched: u64,
+    /// See [`crate::Native::run`].
+    run: Option<u64>,
     /// Somebody wants it to stop: a new round, the job's end, the pod's own SIGTERM. What comes then is no failure.
     ordered: bool,
     /// It ended, or one of it failed, before anybody asked: that stands, though it is not all gone yet.
@@ -129,6 +136,7 @@ impl Agent {
             state: self.state(),
             checkpoint: self.checkpoint,
             progress: self.progress,
+            native: self.me.native,
             leaving: self.leaving,
         }
     }
@@ -136,6 +144,17 @@ impl Agent {
     /// The newest generation seen; 0 = none.
     pub fn generation(&self) -> u64 {
         self.seen.as_ref().map_or(0, |a| a.round.generation)
+    }
+
+    /// The number of the round in force as processes know it (`ETO_ROUND`): where they go on from one round to the next,
+    /// it is the one that the run began with.
+    pub fn round_of_processes(&self) -> u64 {
+        self.seen.as_ref().map_or(0, |a| a.native.map_or(a.round.generation, |n| n.run))
+    }
+
+    /// The number by which the processes that run know their round; `None` = none run.
+    pub fn running_round(&self) -> Option<u64> {
+        self.group.as_ref().map(|g| g.run.unwrap_or(g.generation))
     }
 
     /// The assignment in force.
@@ -185,11 +204,30 @@ impl Agent {
         self.seen = Some(new);
         match &self.group {
             Some(group) if group.generation < generation || ends => {
-                self.stop(grace_ms, now_ms, out);
+                if self.may_go_on() {
+                    self.go_on_in(generation, out);
+                } else {
+                    self.stop(grace_ms, now_ms, out);
+                }
                 out.push(Command::Report);
             }
             Some(_) => out.push(Command::Report),
             None => self.go_on(out),
+        }
+    }
+
+    /// Whether what runs can work for the round in force as it is.
+    fn may_go_on(&self) -> bool {
+        let run = self.seen.as_ref().filter(|a| a.order == Order::Run).and_then(|a| a.native).map(|n| n.run);
+        let lives = |g: &Group| g.run.is_some() && g.run == run && g.kill_at_ms.is_none();
+        self.group.as_ref().is_some_and(lives) && self.rank().is_some() && !self.leaving
+    }
+
+    fn go_on_in(&mut self, generation: u64, out: &mut Vec<Command>) {
+        if let Some(group) = &mut self.group {
+            group.generation = generation;
+            self.started = generation;
+            out.push(Command::GoOn { generation });
         }
     }
 
@@ -206,7 +244,7 @@ impl Agent {
     }
 
     fn process_ended(&mut self, of: u64, exit: Exit, main: bool, left: u32, now_ms: u64, out: &mut Vec<Command>) {
-        let Some(group) = self.group.as_mut().filter(|g| g.generation == of) else { return };
+        let Some(group) = self.group.as_mut().filter(|g| g.launched == of) else { return };
         group.exits.add(exit, main);
         if !main || group.kill_at_ms.is_some() {
             return;
@@ -224,11 +262,11 @@ impl Agent {
     }
 
     fn group_gone(&mut self, of: u64, now_ms: u64, out: &mut Vec<Command>) {
-        let Some(group) = self.group.take_if(|g| g.generation == of) else { return };
-        let code = group.exits.code();
+        let Some(group) = self.group.take_if(|g| g.launched == of) else { return };
+        let (of, code) = (group.generation, group.exits.code());
         self.last_code = Some(code);
         if group.ordered && group.exits.is_drained() && !group.told {
-            self.drained(of, now_ms);
+            self.drained(of, group.launched, now_ms);
         }
         if !group.ordered || self.leaving {
             self.ended = Some((of, code));
@@ -241,8 +279,8 @@ impl Agent {
     }
 
     /// The script itself ended with 143: it has written a checkpoint. Which step is in it, only its progress tells.
-    fn drained(&mut self, generation: u64, now_ms: u64) {
-        let progress = self.progress.filter(|p| p.generation == generation).map(|p| p.step);
+    fn drained(&mut self, generation: u64, launched: u64, now_ms: u64) {
+        let progress = self.progress.filter(|p| p.generation >= launched).map(|p| p.step);
         let before = self.checkpoint.map(|c| c.step);
         let step = progress.max(before).unwrap_or(0);
         if self.checkpoint.is_none_or(|c| (c.generation, c.step) != (generation, step)) {
@@ -289,6 +327,8 @@ impl Agent {
             self.ended = None;
             self.group = Some(Group {
                 generation,
+                launched: generation,
+                run: seen.native.map(|n| n.run),
                 ordered: false,
                 by_itself: false,
                 kill_at_ms: None,
@@ -306,8 +346,9 @@ impl Agent {
 
     /// The generation that something was told for, if that is what runs.
     fn told_for(&self, generation: Option<u64>) -> Option<u64> {
-        let running = self.group.as_ref()?.generation;
-        (generation.unwrap_or(running) == running).then_some(running)
+        let group = self.group.as_ref()?;
+        let known = |told| told == group.generation || Some(told) == group.run;
+        generation.is_none_or(known).then_some(group.generation)
     }
 
     fn checkpoint_told(&mut self, generation: Option<u64>, step: u64, now_ms: u64, out: &mut Vec<Command>) {

@@ -13,6 +13,8 @@ enum Happening {
         generation: u64,
         order: Order,
         in_it: bool,
+        /// As a part of the run that is named so.
+        run: Option<u64>,
     },
     /// What the agent started ends, and with `whole` all that it left behind too.
     Ends {
@@ -43,8 +45,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => Just(Exit::Code(0)), 4 => Just(Exit::Code(143)), 3 => Just(Exit::Code(1)), 3 => Just(Exit::Signal(15)),
     ];
     prop_oneof![
-        10 => (0u64..12, order, any::<bool>())
-            .prop_map(|(generation, order, in_it)| Happening::Told { generation, order, in_it }),
+        10 => (0u64..12, order, any::<bool>(), proptest::option::of(0u64..3))
+            .prop_map(|(generation, order, in_it, run)| Happening::Told { generation, order, in_it, run }),
         6 => (exit, any::<bool>()).prop_map(|(exit, whole)| Happening::Ends { exit, whole }),
         1 => (0u64..12).prop_map(|generation| Happening::LateGone { generation }),
         1 => Just(Happening::Signalled),
@@ -63,6 +65,8 @@ struct World {
     asked_at: Option<u64>,
     /// The greatest (generation, order) ever told.
     newest: Option<(u64, Order)>,
+    /// The run of what runs.
+    run: Option<u64>,
     starts: Vec<u64>,
     /// What the agent started has ended; what that left behind has not.
     over: bool,
@@ -86,7 +90,16 @@ impl World {
                     assert_eq!(member.uid.as_deref(), Some(ME));
                     self.starts.push(generation);
                     (self.running, self.asked_at) = (Some(generation), None);
+                    self.run = launch.native().map(|n| n.run);
                     self.over = false;
+                }
+                Command::GoOn { generation } => {
+                    assert!(self.running.is_some() && self.asked_at.is_none() && !self.over);
+                    assert!(self.starts.iter().all(|g| g < generation), "{generation} after {:?}", self.starts);
+                    assert_eq!(self.newest, Some((*generation, Order::Run)), "it goes on in a stale round");
+                    let native = agent.assignment().and_then(|a| a.native).map(|n| n.run);
+                    assert!(self.run.is_some() && self.run == native && agent.rank().is_some());
+                    self.starts.push(*generation);
                 }
                 Command::Terminate => {
                     assert!(self.running.is_some() && self.asked_at.is_none());
@@ -114,11 +127,12 @@ impl World {
 fn play(agent: &mut Agent, world: &mut World, happening: &Happening) {
     let mut events = Vec::new();
     match happening.clone() {
-        Happening::Told { generation, order, in_it } => {
+        Happening::Told { generation, order, in_it, run } => {
             let uids: &[&str] = if in_it { &["x", ME] } else { &["x"] };
             // Members are fixed within a generation, as the one leader makes them.
             let uids = if generation % 5 == 4 { &["x"] } else { uids };
-            events.push(Event::Assigned(Box::new(assignment(generation, order, uids))));
+            let native = run.map(|run| crate::Native { run, min: 1, max: 9 });
+            events.push(Event::Assigned(Box::new(Assignment { native, ..assignment(generation, order, uids) })));
         }
         Happening::Ends { exit, whole } => {
             if let Some(generation) = world.running {

@@ -13,7 +13,7 @@ pub(super) fn assignment(generation: u64, order: Order, uids: &[&str]) -> Assign
     });
     let round = Round::plan("ns/j", "u", generation, members.collect(), Ports::default()).unwrap();
     let (framework, env) = (FrameworkKind::PyTorch, std::collections::BTreeMap::new());
-    Assignment { round, order, framework, grace_ms: 30_000, env, why: String::new() }
+    Assignment { round, order, framework, grace_ms: 30_000, native: None, env, why: String::new() }
 }
 
 pub(super) fn agent() -> Agent {
@@ -226,4 +226,67 @@ fn an_agent_started_again_in_its_pod_does_not_join_the_round_that_stands() {
     assert_eq!(a.state(), MemberState::Exited { generation: 5, code: 137 });
     told(&mut a, 6, Order::Stop, &["x", ME], 2);
     assert_eq!(started(&told(&mut a, 6, Order::Run, &["x", ME], 3)), Some((6, 1)));
+}
+
+/// A round of the run that began with generation 3.
+fn of_run(generation: u64, order: Order, uids: &[&str]) -> Event {
+    let native = Some(crate::Native { run: 3, min: 1, max: 4 });
+    Event::Assigned(Box::new(Assignment { native, ..assignment(generation, order, uids) }))
+}
+
+fn running_natively() -> Agent {
+    let mut a = agent();
+    assert_eq!(started(&a.step(of_run(3, Order::Run, &["x", ME]), 1)), Some((3, 1)));
+    a
+}
+
+#[test]
+fn in_the_next_round_of_a_run_a_member_goes_on() {
+    let mut a = running_natively();
+    let out = a.step(of_run(4, Order::Run, &["x", ME, "y"]), 10);
+    assert_eq!(out, [Command::GoOn { generation: 4 }, Command::Report]);
+    assert_eq!((a.state(), a.is_ready(), a.next_deadline()), (MemberState::Running { generation: 4 }, true, None));
+    assert_eq!((a.round_of_processes(), a.running_round()), (3, Some(3)), "as the processes know it");
+    // What they tell counts for the round in force, by whichever number they know.
+    for (told, step) in [(None, 1), (Some(3), 2), (Some(4), 3)] {
+        assert_eq!(a.step(Event::CheckpointTold { generation: told, step }, 20), [Command::Report]);
+        assert_eq!(a.report().checkpoint.map(|c| (c.generation, c.step)), Some((4, step)));
+    }
+    let stale = a.step(Event::CheckpointTold { generation: Some(2), step: 9 }, 20);
+    assert_eq!(stale, [Command::Refuse(Refusal::OtherRound)]);
+    // Its end is that of the round in force, though it was started for another.
+    let out = ended(&mut a, 3, Exit::Code(1), 30);
+    assert_eq!((out, a.state()), (vec![Command::Report], MemberState::Exited { generation: 4, code: 1 }));
+    assert_eq!(started(&a.step(of_run(5, Order::Run, &["x", ME]), 40)), Some((5, 1)), "and it can join again");
+}
+
+#[test]
+fn who_is_left_out_of_the_next_round_of_a_run_stops() {
+    let mut a = running_natively();
+    assert_eq!(a.step(of_run(4, Order::Run, &["x"]), 10), [Command::Terminate, Command::Report]);
+    assert_eq!((a.state(), a.next_deadline()), (MemberState::Running { generation: 3 }, Some(30_010)));
+    // Taken in again before it has stopped, it stops all the same, and starts after that.
+    assert_eq!(a.step(of_run(5, Order::Run, &["x", ME]), 20), [Command::Report]);
+    assert_eq!(started(&ended(&mut a, 3, Exit::Code(1), 30)), Some((5, 1)));
+}
+
+#[test]
+fn another_run_a_stop_and_the_end_stop_what_runs() {
+    let other = Some(crate::Native { run: 4, min: 1, max: 4 });
+    let other = Assignment { native: other, ..assignment(4, Order::Run, &["x", ME]) };
+    for next in [other, assignment(4, Order::Run, &["x", ME])] {
+        let out = running_natively().step(Event::Assigned(Box::new(next)), 10);
+        assert_eq!(out, [Command::Terminate, Command::Report]);
+    }
+    for order in [Order::Stop, Order::End] {
+        let out = running_natively().step(of_run(4, order, &["x", ME]), 10);
+        assert_eq!(out, [Command::Terminate, Command::Report], "{order:?}");
+    }
+}
+
+#[test]
+fn a_run_that_changes_within_a_generation_is_refused() {
+    let mut a = running_natively();
+    let out = told(&mut a, 3, Order::Run, &["x", ME], 10);
+    assert!(matches!(out.as_slice(), [Command::Refuse(Refusal::Round(_))]), "{out:?}");
 }

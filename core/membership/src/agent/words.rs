@@ -19,6 +19,8 @@ pub struct Identity {
     /// What processes get to stop when the pod itself is stopped, in milliseconds: the pod's grace period less a margin
     /// for the last report.
     pub stop_grace_ms: u64,
+    /// See [`crate::Report::native`].
+    pub native: bool,
     /// The round that an earlier run of the agent in this pod started last, if there was one. Its processes ended
     /// with that agent, and its peers run or wait: this agent must not start in it again, only tell that they are gone.
     pub lost_generation: Option<u64>,
@@ -31,7 +33,7 @@ pub enum Event {
     Assigned(Box<Assignment>),
     /// A process ended; others of its group may run on.
     ProcessEnded {
-        /// The round that it was started for.
+        /// The round that it was started for: that of [`Command::Start`], also where it has gone on in others since.
         generation: u64,
         /// How it ended.
         exit: Exit,
@@ -65,6 +67,11 @@ pub enum Event {
 pub enum Command {
     /// Start the processes of a round. Nothing runs at this moment.
     Start(Box<Launch>),
+    /// What runs goes on in this round, which follows another of the same run ([`crate::Native`]): note it as started.
+    GoOn {
+        /// The round.
+        generation: u64,
+    },
     /// Ask the processes to stop: SIGTERM.
     Terminate,
     /// End the group and every stray: SIGKILL.

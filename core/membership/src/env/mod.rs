@@ -1,10 +1,13 @@
 //! The environment of a member and of each process that it runs.
 
+mod native;
 mod tensorflow;
 #[cfg(test)]
 mod tests;
 
 use serde::{Deserialize, Serialize};
+
+pub use native::native_env;
 
 use crate::{Member, Round};
 
@@ -23,10 +26,16 @@ pub enum FrameworkKind {
 
 /// Variables that are only defaults: what the user sets stands. All others are facts of the round, and the user's own
 /// have to give way.
-const DEFAULTS: [&str; 3] =
-    ["PYTHONUNBUFFERED", "JAX_CPU_COLLECTIVES_IMPLEMENTATION", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE"];
+const DEFAULTS: [&str; 6] = [
+    "PYTHONUNBUFFERED",
+    "JAX_CPU_COLLECTIVES_IMPLEMENTATION",
+    "TORCH_DISABLE_SHARE_RDZV_TCP_STORE",
+    "PET_RDZV_CONF",
+    "PET_MAX_RESTARTS",
+    "PET_MONITOR_INTERVAL",
+];
 
-/// Whether a variable of [`member_env`] or [`process_env`] gives way to one of this name that the user has set.
+/// Whether a variable of [`member_env`], [`process_env`] or [`native_env`] gives way to one of this name that the user has set.
 pub fn is_default(name: &str) -> bool {
     DEFAULTS.contains(&name)
 }

@@ -164,3 +164,37 @@ proptest! {
         prop_assert_eq!(ids, (0..r.processes()).collect::<Vec<_>>());
     }
 }
+
+#[test]
+fn a_run_is_told_what_stays_true_while_members_change() {
+    let first = round(&["10.0.0.1", "10.0.0.2"], 2);
+    let native = crate::Native { run: 3, min: 1, max: 4 };
+    let env = |round: &Round, rank| native_env(round, rank, native).into_iter().collect::<BTreeMap<_, _>>();
+    let e = env(&first, 1);
+    has(
+        &e,
+        &[
+            ("PET_NNODES", "1:4"),
+            ("PET_NPROC_PER_NODE", "2"),
+            ("PET_RDZV_BACKEND", "c10d"),
+            ("PET_RDZV_ENDPOINT", "10.0.0.1:29503"),
+            ("PET_RDZV_ID", "uid-1-3"),
+            ("PET_LOCAL_ADDR", "10.0.0.2"),
+            ("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "1"),
+            ("ETO_ROUND", "3"),
+            ("ETO_ROUND_ID", "uid-1-3"),
+        ],
+    );
+    assert!(e["PET_RDZV_CONF"].starts_with("is_host=false,"));
+    // What a static rendezvous or one set of members alone would make true.
+    for name in ["PET_NODE_RANK", "PET_MASTER_ADDR", "RANK", "WORLD_SIZE", "ETO_RANK", "ETO_WORLD_SIZE", "ETO_HOSTS"] {
+        assert!(!e.contains_key(name), "{name}");
+    }
+    // Who joins in a later round of the run finds the same.
+    let later = Round { generation: 5, id: "uid-1-5".to_owned(), ..first };
+    assert_eq!(env(&later, 1), e);
+    assert!(native_env(&later, 2, native).is_empty());
+    for name in ["PET_RDZV_CONF", "PET_MAX_RESTARTS", "PET_MONITOR_INTERVAL"] {
+        assert!(is_default(name) && e.contains_key(name), "{name}");
+    }
+}

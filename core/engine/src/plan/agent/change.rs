@@ -81,7 +81,7 @@ impl<'a> Step<'a> {
         let ready = all >= target && sizes::at_most(self.job, target) == Some(target);
         if ready && self.is_boundary(RoundCause::Grow, target) {
             let pods = self.with_joined(self.fit_members());
-            self.stop_for(&pods, RoundCause::Grow, &format!("grow from {members} to {target}"));
+            self.change_to(&pods, RoundCause::Grow, &format!("grow from {members} to {target}"));
         }
     }
 
@@ -160,13 +160,17 @@ impl<'a> Step<'a> {
             Some(_) if members == target => "the master is back".to_owned(),
             _ => format!("shrink from {members} to {target}"),
         };
-        self.stop_for(&pool, RoundCause::Shrink, &why);
+        self.change_to(&pool, RoundCause::Shrink, &why);
     }
 
-    fn stop_for(&mut self, pods: &[&'a Pod], cause: RoundCause, why: &str) {
+    /// The round of these pods: in the run that stands if it can be, else all stop for it.
+    fn change_to(&mut self, pods: &[&'a Pod], cause: RoundCause, why: &str) {
         let grace_ms = millis(self.job.elasticity.drain_deadline);
-        self.begin_agent_round(pods, Begin { cause, why, grace_ms, charged: false });
-        self.go_from_stop();
+        let begin = Begin { cause, why, grace_ms, charged: false };
+        if !self.go_on_natively(pods, begin) {
+            self.begin_agent_round(pods, begin);
+            self.go_from_stop();
+        }
     }
 
     /// Names those beyond `keep` workers who are in no round: the latest to come first, and the master only where it

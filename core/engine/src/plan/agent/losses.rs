@@ -154,7 +154,10 @@ impl<'a> Step<'a> {
             return;
         }
         let members = self.with_joined(left);
-        self.begin_agent_round(&members, Begin { cause: RoundCause::WorkerLost, why, grace_ms, charged });
+        let begin = Begin { cause: RoundCause::WorkerLost, why, grace_ms, charged };
+        if !(self.is_noticed(losses) && self.go_on_natively(&members, begin)) {
+            self.begin_agent_round(&members, begin);
+        }
     }
 
     /// These members, and those who wait to join, as many as the target allows; no more than make a legal size.

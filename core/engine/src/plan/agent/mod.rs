@@ -5,6 +5,8 @@
 //! once nothing of the round before it can run any more. What is decided is in the state before it is published, so
 //! that an operator that ends anywhere in between is followed by one that does the same.
 //!
+//! Where `torchrun` changes its members by itself ([`native`]), a round that the others can go on in begins with `Run`.
+//!
 //! Who is lost is a matter of two witnesses: an agent that is not heard of is suspected, and no more. A pod that failed,
 //! is gone, is being stopped, or is on a node that is not ready has a second one; so has a process that has ended, and
 //! an agent that keeps all others waiting at an order that they have followed.
@@ -15,6 +17,7 @@ mod gather;
 mod hang;
 mod losses;
 mod mode;
+mod native;
 mod orders;
 mod pods;
 mod publish;
@@ -57,6 +60,7 @@ impl Step<'_> {
         }
         self.note_in_force();
         self.go_from_stop();
+        self.let_go();
         self.gather();
         self.follow_target();
         if self.state.phase.is_terminal() {

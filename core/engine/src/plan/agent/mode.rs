@@ -36,7 +36,9 @@ impl Step<'_> {
             (RoundMode::Recreate, _) => {
                 (Why::NoAgent, "pods are recreated for each round: no agent drives the processes in them")
             }
-            (RoundMode::Agent, Why::AgentDrivesRounds) => (why, "an agent in the pods drives rounds"),
+            (RoundMode::Agent, Why::AgentDrivesRounds) => {
+                self.native_condition().unwrap_or((why, "an agent in the pods drives rounds"))
+            }
             (RoundMode::Agent, _) => (
                 Why::ModeKept,
                 "an agent in the pods drives this round; pods are recreated for each round from the next new pods on",

@@ -37,6 +37,7 @@ impl<'a> Step<'a> {
         indexes.sort_unstable();
         self.note_stop(&old, &before, count(members.len()), begin.cause);
         let size = count(members.len());
+        let native = self.run_of(&members, &before, generation);
         self.state.round = Some(RoundState {
             generation,
             size,
@@ -52,6 +53,7 @@ impl<'a> Step<'a> {
                 members,
                 stopping,
                 grace_ms: begin.grace_ms,
+                native,
                 why: begin.why.to_owned(),
                 charged: begin.charged,
                 pods_from: before.pods_from,
@@ -88,8 +90,8 @@ impl<'a> Step<'a> {
     }
 
     /// Members in rank order. Those of the round before come first, so that the coordinator is one who has trained;
-    /// of these the lowest index.
-    fn ranked(&self, pods: &[&Pod], before: &AgentRound) -> Vec<RoundMember> {
+    /// of these the lowest index, or in a run the one who serves its store.
+    pub(super) fn ranked(&self, pods: &[&Pod], before: &AgentRound) -> Vec<RoundMember> {
         let candidate = |pod: &&Pod| {
             let record = self.record(pod);
             let known = before.members.iter().find(|m| m.uid == pod.uid);
@@ -101,7 +103,9 @@ impl<'a> Step<'a> {
                 uid: Some(pod.uid.clone()),
                 processes: processes.max(1),
             };
-            Candidate { member, healthy_since_ms: Some(u64::from(known.is_none())) }
+            let serves = before.native.is_some() && before.members.first().is_some_and(|m| m.uid == pod.uid);
+            let age = if serves { 0 } else { 1 + u64::from(known.is_none()) };
+            Candidate { member, healthy_since_ms: Some(age) }
         };
         let round = Round::plan("", "", 0, pods.iter().map(candidate).collect(), self.facts.ports);
         let member = |m: Member| RoundMember {
@@ -118,7 +122,7 @@ impl<'a> Step<'a> {
         let told = match before.order {
             RoundOrder::Gather => Vec::new(),
             RoundOrder::Stop => before.stopping.clone(),
-            RoundOrder::Run => before.members.iter().map(|m| m.uid.clone()).collect(),
+            RoundOrder::Run => before.members.iter().map(|m| &m.uid).chain(&before.stopping).cloned().collect(),
         };
         let runs = |p: &Pod| self.record(p).is_some_and(|r| matches!(r.report.state, MemberState::Running { .. }));
         let counts = |p: &&&Pod| self.may_run(p) && (told.contains(&p.uid) || runs(p));

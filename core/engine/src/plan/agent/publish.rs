@@ -90,6 +90,7 @@ impl Step<'_> {
                 stopping: if stops { stopping } else { Vec::new() },
                 members,
                 grace_ms: published.grace_ms,
+                native: published.native,
                 why: published.why.clone(),
                 charged: false,
                 pods_from: 0,
@@ -128,6 +129,7 @@ impl Step<'_> {
             order,
             framework: self.job.framework.into(),
             grace_ms: agent.grace_ms,
+            native: published.map_or(agent.native, |a| a.native),
             env,
             why: agent.why.clone(),
         };
@@ -147,7 +149,8 @@ impl Step<'_> {
             id: format!("{}-{generation}", self.job.uid),
             members: agent.members.iter().map(member).collect(),
             coordinator: 0,
-            port: self.facts.ports.of(generation),
+            // That of the store, where there is one: it stays where it is.
+            port: self.facts.ports.of(agent.native.map_or(generation, |n| n.run)),
         }
     }
 

@@ -70,8 +70,9 @@ impl Step<'_> {
         if let Some(resize) = resize.filter(|_| size == self.state.target) {
             let message = format!("resized from {} to {}", resize.from, resize.to);
             (resize.done, resize.refusals) = (Some(now), 0);
-            // One that was taken back before anything stopped has cost nothing.
-            resize.cost = Some(cost.unwrap_or_default());
+            // One that was taken back before anything stopped has cost nothing. How long `torchrun` took is not seen.
+            let unseen = change.as_ref().is_some_and(|c| c.stopped.is_none());
+            resize.cost = cost.or((!unseen).then(ResizeCost::default));
             if change.is_some() {
                 self.event(false, EventReason::SuccessfulRescale, message);
             }

@@ -18,6 +18,8 @@ pub(crate) struct Container {
     pub(super) incarnation: u32,
     /// The round whose processes run.
     pub(crate) runs: Option<u64>,
+    /// The one that they were started for.
+    launched: u64,
     /// When they will have stopped.
     pub(super) stops: Option<Time>,
     pub(super) heard: Time,
@@ -48,8 +50,10 @@ impl AgentWorld {
         let mut started = Vec::new();
         loop {
             let gone = container.obey(&commands, now, stop_time, &mut started);
-            let Some(generation) = gone.or_else(|| container.stopped(now)) else { break };
-            commands = container.end_group(generation, Exit::Signal(15), now);
+            if gone.or_else(|| container.stopped(now)).is_none() {
+                break;
+            }
+            commands = container.end_group(Exit::Signal(15), now);
         }
         let index = self.pods[at].index;
         self.starts.extend(started.iter().map(|g| (index, *g)));
@@ -98,8 +102,10 @@ impl AgentWorld {
         let Some(at) = self.pods.iter().position(|p| p.uid == uid) else { return };
         let off = self.is_off(&self.pods[at]);
         let Some(container) = self.containers.get_mut(&uid).filter(|c| c.ended.is_none() && !off) else { return };
-        let Some(generation) = container.runs.filter(|_| container.stops.is_none()) else { return };
-        let commands = container.end_group(generation, Exit::Code(code), now);
+        if container.runs.is_none() || container.stops.is_some() {
+            return;
+        }
+        let commands = container.end_group(Exit::Code(code), now);
         let mut started = Vec::new();
         container.obey(&commands, now, secs(1), &mut started);
         assert!(started.is_empty(), "nothing starts again in its round");
@@ -125,7 +131,7 @@ impl AgentWorld {
     }
 }
 
-fn identity(pod: &Pod, incarnation: u32, lost: Option<u64>) -> Identity {
+fn identity(pod: &Pod, incarnation: u32, native: bool, lost: Option<u64>) -> Identity {
     Identity {
         pod_uid: pod.uid.clone(),
         address: format!("10.0.0.{}", pod.index),
@@ -133,19 +139,20 @@ fn identity(pod: &Pod, incarnation: u32, lost: Option<u64>) -> Identity {
         version: "test".into(),
         incarnation: incarnation.to_string(),
         stop_grace_ms: 28_000,
+        native,
         lost_generation: lost,
     }
 }
 
 impl Container {
-    pub(super) fn new(pod: &Pod, now: Time) -> Self {
-        let agent = Agent::new(identity(pod, 0, None));
-        Container { agent, incarnation: 0, runs: None, stops: None, heard: now, joined: now, ended: None }
+    pub(super) fn new(pod: &Pod, native: bool, now: Time) -> Self {
+        let agent = Agent::new(identity(pod, 0, native, None));
+        Container { agent, incarnation: 0, runs: None, launched: 0, stops: None, heard: now, joined: now, ended: None }
     }
 
     fn restart(&mut self, pod: &Pod, lost: Option<u64>) {
         self.incarnation += 1;
-        self.agent = Agent::new(identity(pod, self.incarnation, lost));
+        self.agent = Agent::new(identity(pod, self.incarnation, self.agent.report().native, lost));
         (self.runs, self.stops, self.ended) = (None, None, None);
     }
 
@@ -157,9 +164,14 @@ impl Container {
                 Command::Start(launch) => {
                     assert_eq!(self.runs, None, "one group at a time");
                     self.runs = Some(launch.assignment.round.generation);
+                    self.launched = launch.generation();
                     started.push(launch.assignment.round.generation);
                 }
                 Command::Terminate => self.stops = self.runs.map(|_| self.stops.unwrap_or(now.plus(stop))),
+                Command::GoOn { generation } => {
+                    assert!(self.runs.is_some_and(|before| before < *generation) && self.stops.is_none());
+                    self.runs = Some(*generation);
+                }
                 Command::Kill => killed = self.runs,
                 Command::End { code } => {
                     assert_eq!(self.runs, None);
@@ -175,7 +187,8 @@ impl Container {
         self.runs.filter(|_| self.stops.is_some_and(|t| t <= now))
     }
 
-    fn end_group(&mut self, generation: u64, exit: Exit, now: Time) -> Vec<Command> {
+    fn end_group(&mut self, exit: Exit, now: Time) -> Vec<Command> {
+        let generation = self.launched;
         (self.runs, self.stops) = (None, None);
         let mut out = self.agent.step(Event::ProcessEnded { generation, exit, main: true, left: 0 }, now.0);
         out.retain(|c| *c != Command::Kill);

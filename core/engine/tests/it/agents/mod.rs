@@ -3,6 +3,7 @@
 mod containers;
 mod hangs;
 mod losses;
+mod native;
 mod rules;
 mod stories;
 mod world;

@@ -1,7 +1,7 @@
 //! Whatever happens to a job with agents, once it stops happening all of its members train together, or it has ended.
 
 use eto_engine::contract::WorkerPhase;
-use eto_engine::job::{JobSpec, RestartPolicy};
+use eto_engine::job::{ElasticityMode, JobSpec, RestartPolicy};
 use eto_engine::plan::recover;
 use eto_engine::state::Phase;
 use eto_membership::Progress;
@@ -154,8 +154,11 @@ impl AgentWorld {
 fn any_job() -> impl Strategy<Value = JobSpec> {
     let restart = prop_oneof![3 => Just(RestartPolicy::OnFailure), 1 => Just(RestartPolicy::Never), 1 => Just(RestartPolicy::ExitCode)];
     let hang = prop_oneof![1 => Just(None), 1 => (1u64..120).prop_map(|s| Some(secs(s)))];
-    (1u32..4, 0u32..4, 0u32..5, restart, 0u32..8, hang).prop_map(|(min, more, most, restart, limit, hang)| {
+    let mode = prop_oneof![Just(ElasticityMode::Rounds), Just(ElasticityMode::Native)];
+    let sizes = (1u32..4, 0u32..4, 0u32..5);
+    (sizes, restart, 0u32..8, hang, mode).prop_map(|((min, more, most), restart, limit, hang, mode)| {
         let mut spec = job(min, min + more, min + more + most);
+        spec.elasticity.mode = mode;
         (spec.restart, spec.backoff_limit, spec.elasticity.hang_timeout) = (restart, limit, hang);
         spec
     })
@@ -212,8 +215,11 @@ proptest! {
         to in 1u32..6,
         at in 0usize..12,
         steps in 0usize..5,
+        mode in prop_oneof![Just(ElasticityMode::Rounds), Just(ElasticityMode::Native)],
     ) {
-        let mut world = AgentWorld::running(job(1, from, 6));
+        let mut spec = job(1, from, 6);
+        spec.elasticity.mode = mode;
+        let mut world = AgentWorld::running(spec);
         world.job.replicas = to;
         for second in 0..30 {
             world.operate(if second == at { steps } else { usize::MAX });

@@ -34,6 +34,8 @@ pub(crate) struct AgentWorld {
     pub(crate) group: Group,
     /// Whether the gateway and etcd answer.
     pub(crate) gateway: bool,
+    /// Whether the command of pods that are made is torchrun.
+    pub(crate) torchrun: bool,
     pub(crate) containers: BTreeMap<String, Container>,
     /// How long processes take to stop.
     pub(crate) stop_time: Duration,
@@ -62,6 +64,7 @@ impl AgentWorld {
             cut: BTreeSet::new(),
             group: Group::default(),
             gateway: true,
+            torchrun: true,
             containers: BTreeMap::new(),
             stop_time: secs(2),
             published: BTreeMap::new(),
@@ -155,6 +158,14 @@ impl AgentWorld {
 
     /// Nobody is told to run while something of an earlier round may run that could have been waited for.
     fn check_all_stopped(&self, new: &Assignment) {
+        if let Some(native) = new.native.filter(|n| n.run < new.round.generation) {
+            // They go on: the store that they met at has to be where it was.
+            let first = &self.published[&native.run];
+            assert_eq!((&new.round.members[0], new.round.port), (&first.members[0], first.port), "{new:?}");
+            let size = u32::try_from(new.round.members.len()).unwrap();
+            assert!((native.min..=native.max).contains(&size));
+            return;
+        }
         let patience = millis(self.job.elasticity.drain_deadline).max(5_000) + 10_000;
         let waited = self.group.assignment.as_ref().is_some_and(|a| a.order == Order::Stop)
             && self.now.0 - self.told.0 >= patience.min(15_000);
@@ -262,7 +273,7 @@ impl AgentWorld {
             } else if pod.node.is_some() && pod.phase == WorkerPhase::Pending && !off && pod.deleting.is_none() {
                 (pod.phase, pod.ready) = (WorkerPhase::Running, Readiness::Ready);
                 (pod.started, pod.ready_changed) = (Some(now), Some(now));
-                self.containers.insert(pod.uid.clone(), Container::new(pod, now));
+                self.containers.insert(pod.uid.clone(), Container::new(pod, self.torchrun, now));
             }
         }
         let grace = self.job.elasticity.drain_deadline;
