@@ -94,8 +94,8 @@ class Cluster:
                   f"gateway.etcd.replicas={members}",
                   "settings.evaluation.period=1s", "settings.log.level=info\\,eto_operator=debug",
                   # A leader that was killed is replaced sooner than by default.
-                  "settings.leader.duration=10s", "settings.leader.renew-deadline=7s",
-                  "settings.leader.retry-period=2s"]
+                  "settings.leader.duration=6s", "settings.leader.renew-deadline=4s",
+                  "settings.leader.retry-period=1s"]
         if members > 1:
             values += ["gateway.etcd.persistence.enabled=true", "gateway.etcd.persistence.storageClass=etcd"]
             self.volumes(members)

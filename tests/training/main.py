@@ -20,7 +20,7 @@ import stories  # noqa: E402
 from cluster import Cluster, Failed  # noqa: E402
 from job import Plain  # noqa: E402
 
-CASES = [*rounds.CASES, crashes.killed_at_each_step_of_a_resize, stories.real_frameworks, *rounds.MORE, *rounds.LAST]
+CASES = [*rounds.CASES, crashes.killed_at_each_step_of_a_resize, stories.real_frameworks, *rounds.LAST]
 
 
 def chosen(words, everything):
