@@ -20,8 +20,8 @@ demo-check: policies ## the same without a terminal, with one line for each thin
 	@tools/setup.sh python protoc
 	@tools/demo.sh --check
 
-test: policies ## all unit and integration tests (a real Prometheus and etcd among them; no cluster)
-	@tools/setup.sh prometheus python protoc etcd
+test: policies ## all unit and integration tests (a real Prometheus, etcd and registry among them; no cluster)
+	@tools/setup.sh prometheus registry python protoc etcd
 	$(CARGO) test --workspace --locked --no-fail-fast
 
 test-training: ## the examples train with real torch and JAX, as processes of this machine
@@ -33,7 +33,7 @@ e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
 	@tests/install.sh
 
 e2e-training: ## trainings with agents on two real nodes, also with real torch and JAX: resizes, kills, losses
-	@tools/setup.sh protoc helm cluster
+	@tools/setup.sh protoc helm cluster registry
 	@tests/training.sh
 
 bench: policies ## microbenchmarks and the scale run

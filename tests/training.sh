@@ -2,7 +2,7 @@
 # Trainings with an agent on two real nodes: all cases, or those whose name contains one of the words.
 #   tests/training.sh [--keep] [WORD...]
 #   tests/training.sh --measure [--times N] ...   medians instead, beside torchrun's own elasticity (benches/README.md)
-# Needs root, and what `tools/setup.sh cluster helm` gets; starts and stops its own cluster. ETO_E2E_OPERATOR and
+# Needs root, and what `tools/setup.sh cluster helm registry` gets; starts and stops its own cluster. ETO_E2E_OPERATOR and
 # ETO_E2E_AGENT name binaries that are built already. Frameworks are installed once (tests/training/setup.sh).
 set -euo pipefail
 . "$(dirname "$0")/../tools/env.sh"

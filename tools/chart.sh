@@ -68,6 +68,17 @@ same "its rights with watch-all-pods" "$(printf '%s\n[pods] [list, watch]' "$clu
 same "its rights in the namespace, with the cluster's," "$(rules ClusterRole $name)" \
   "$({ rules Role $name-jobs "${one[@]}"; echo "$cluster"; } | sort)"
 same "the rights of an operator for all namespaces" "" "$(rules Role $name-jobs)"
+# Secrets of others are read only where that is asked for, by name.
+secrets="[secrets, serviceaccounts] [get]"
+pull=(--set images.pullSecrets=true)
+has '^ *pull-secrets = true$' "${pull[@]}"
+same "the cluster's rights of an operator that reads pull secrets" \
+  "$({ rules ClusterRole $name; echo "$secrets"; } | sort)" "$(rules ClusterRole $name "${pull[@]}")"
+same "those of one for one namespace" "$cluster" "$(rules ClusterRole $name "${one[@]}" "${pull[@]}")"
+same "its rights in the namespace" "$({ rules Role $name-jobs "${one[@]}"; echo "$secrets"; } | sort)" \
+  "$(rules Role $name-jobs "${one[@]}" "${pull[@]}")"
+same "the rights of one without agents" "$(rules ClusterRole $name --set gateway.enabled=false)" \
+  "$(rules ClusterRole $name --set gateway.enabled=false "${pull[@]}")"
 has 'etcd-endpoints = "https://elastic-training-operator-etcd-0\..*:2379"$'
 has '--initial-cluster=.*-etcd-2=https://' --set gateway.etcd.replicas=3 --set gateway.etcd.persistence.enabled=true
 has 'secretName: mine' --set 'gateway.etcd.external.endpoints={https://e:2379}' --set gateway.etcd.external.secretName=mine

@@ -4,6 +4,7 @@
 #   python      Python 3 (the demo's training program)
 #   protoc      the protocol buffers compiler, which the build of the etcd client needs (everything but guests)
 #   etcd        etcd, built from its Go module (gateway tests)
+#   registry    an image registry, from the distribution's packages (tests that read images)
 #   prometheus  Prometheus, from the distribution's packages (signal tests)
 #   cluster     Kubernetes built from its Go modules (end-to-end tests); CLUSTER=--control-plane leaves out real nodes
 #   helm        helm, built from its Go module (chart)
@@ -59,6 +60,10 @@ setup_prometheus() {
   command -v prometheus >/dev/null || apt_get prometheus
 }
 
+setup_registry() {
+  command -v docker-registry >/dev/null || apt_get docker-registry
+}
+
 setup_python() {
   command -v python3 >/dev/null || apt_get python3
 }
@@ -100,10 +105,10 @@ setup_deny() {
   say "built cargo-deny in $((SECONDS - t)) s"
 }
 
-[ $# -gt 0 ] || { sed -n '2,12p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n '2,13p' "$0"; exit 2; }
 for what in "$@"; do
   case $what in
-    wasm | python | protoc | etcd | prometheus | cluster | helm | deny) "setup_$what" ;;
+    wasm | python | protoc | etcd | registry | prometheus | cluster | helm | deny) "setup_$what" ;;
     *) die "unknown: $what" ;;
   esac
 done

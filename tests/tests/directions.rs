@@ -15,6 +15,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("eto-agent", &["eto-membership", "eto-rendezvous"]),
     ("eto-gateway", &["eto-membership"]),
     ("eto-rendezvous", &[]),
+    ("eto-registry", &[]),
     ("eto-engine", &["eto-membership"]),
     ("eto-sim", &["eto-engine", "eto-membership"]),
     ("eto-api", &[]),
@@ -23,7 +24,16 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("eto-cycle", &["eto-api", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
     (
         "eto-operator",
-        &["eto-api", "eto-cycle", "eto-engine", "eto-gateway", "eto-membership", "eto-policy-host", "eto-signals"],
+        &[
+            "eto-api",
+            "eto-cycle",
+            "eto-engine",
+            "eto-gateway",
+            "eto-membership",
+            "eto-policy-host",
+            "eto-registry",
+            "eto-signals",
+        ],
     ),
     ("eto-local", &["eto-api", "eto-cycle", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
     (
@@ -49,7 +59,7 @@ const RESERVED: &[(&str, &[&str])] = &[
     ("wasmtime", &["eto-policy-host", "eto-benches"]),
     ("wit-bindgen", &["eto-policy-sdk"]),
     ("kube", &["eto-api", "eto-operator", "eto-cli", "eto-e2e", "eto-benches"]),
-    ("reqwest", &["eto-signals", "eto-operator", "eto-e2e", "eto-benches"]),
+    ("reqwest", &["eto-signals", "eto-operator", "eto-registry", "eto-e2e", "eto-benches"]),
     ("etcd-client", &["eto-gateway"]),
     (
         "tokio",
@@ -57,6 +67,7 @@ const RESERVED: &[(&str, &[&str])] = &[
             "eto-agent",
             "eto-signals",
             "eto-gateway",
+            "eto-registry",
             "eto-rendezvous",
             "eto-policy-host",
             "eto-operator",

@@ -12,6 +12,8 @@ LAB = os.path.join(ROOT, "tests", "cluster")
 STATE = os.environ.get("CLUSTER_STATE", "/tmp/k8s-lab")
 TOOLS = os.path.expanduser("~/.cache/elastic-training-operator/bin")
 SYSTEM = "elastic-system"
+# Where a case serves a registry: the host's end of the lab's bridge, which pods reach.
+REGISTRY = "10.192.0.1:5080"
 # A node that is silent for this long counts as dead, in seconds. On a busy machine a short one kills live nodes.
 GRACE = int(os.environ.get("ETO_E2E_NODE_GRACE", "40"))
 
@@ -95,7 +97,9 @@ class Cluster:
                   "settings.evaluation.period=1s", "settings.log.level=info\\,eto_operator=debug",
                   # A leader that was killed is replaced sooner than by default.
                   "settings.leader.duration=6s", "settings.leader.renew-deadline=4s",
-                  "settings.leader.retry-period=1s"]
+                  "settings.leader.retry-period=1s",
+                  # Where images of the nodes may be asked for their commands (registry.py).
+                  f"settings.images.mirrors=localhost={REGISTRY}", f"settings.images.plain-http={REGISTRY}"]
         if members > 1:
             values += ["gateway.etcd.persistence.enabled=true", "gateway.etcd.persistence.storageClass=etcd"]
             self.volumes(members)

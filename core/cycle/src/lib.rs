@@ -7,6 +7,7 @@
 
 pub mod checkpoint;
 pub mod evaluate;
+pub mod image;
 pub mod log;
 pub mod pod;
 mod problems;

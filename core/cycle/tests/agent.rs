@@ -3,7 +3,8 @@
 #![allow(clippy::needless_pass_by_value, reason = "`json!` values read better handed over")]
 
 use eto_api::ElasticJob;
-use eto_cycle::pod::{self, AUDIENCE, AgentSetup, BuiltPod};
+use eto_cycle::image::ImageConfig;
+use eto_cycle::pod::{self, AUDIENCE, Agent, AgentSetup, BuiltPod};
 use eto_cycle::{SpecProblems, template};
 use eto_engine::plan::NewPod;
 use eto_engine::state::RoundMode;
@@ -39,11 +40,35 @@ fn new() -> NewPod {
 }
 
 fn build(template: Value) -> Result<BuiltPod, SpecProblems> {
-    pod::build(&job(template), &new(), Some(&setup())).map(Option::unwrap)
+    pod::build(&job(template), &new(), Some((&setup()).into())).map(Option::unwrap)
 }
 
 fn spec(template: Value) -> Value {
     serde_json::to_value(build(template).unwrap().pod).unwrap()["spec"].clone()
+}
+
+#[test]
+fn the_images_command_runs_under_the_agent_where_the_template_names_none() {
+    let image = ImageConfig::parse(br#"{"config": {"Entrypoint": ["python"], "Cmd": ["train.py"]}}"#).unwrap();
+    let built = |container: Value, image: Option<&ImageConfig>| {
+        let template = json!({"containers": [container]});
+        let setup = setup();
+        let built = pod::build(&job(template), &new(), Some(Agent { setup: &setup, image }));
+        built.map(|b| serde_json::to_value(b.unwrap().pod).unwrap()["spec"]["containers"][0].clone())
+    };
+    let bare = json!({"name": "main", "image": "i"});
+    let main = built(bare.clone(), Some(&image)).unwrap();
+    assert_eq!(main["command"], json!(["/eto/eto-agent", "run", "--", "python"]));
+    assert_eq!(main["args"], json!(["train.py"]), "the image's would not be used beside a command");
+    let with_args = json!({"name": "main", "image": "i", "args": ["other.py", "$(RANK)"]});
+    let main = built(with_args, Some(&image)).unwrap();
+    assert_eq!(main["args"], json!(["other.py", "$(RANK)"]));
+    let commanded = json!({"name": "main", "image": "i", "command": ["torchrun"]});
+    let main = built(commanded, Some(&image)).unwrap();
+    assert_eq!(main["command"], json!(["/eto/eto-agent", "run", "--", "torchrun"]));
+    assert!(main["args"].is_null());
+    let problem = built(bare, None).unwrap_err().to_string();
+    assert!(problem.starts_with("spec.template.spec.containers[0].command: is missing"), "{problem}");
 }
 
 fn named<'v>(list: &'v Value, name: &str) -> &'v Value {

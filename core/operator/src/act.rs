@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use eto_cycle::pod::Agent;
 use eto_engine::job::JobKey;
 use eto_engine::plan::{Action, Assignment, Event, EventReason, NewPod, Refused};
 use eto_engine::state::RoundMode;
@@ -160,6 +161,12 @@ async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
         Err(_) if new.mode == RoundMode::Recreate => None,
         Err(why) => return Made::Failed(why),
     };
+    let image = match context.images.config(&object, new.index) {
+        Ok(image) => image,
+        Err(_) if new.mode == RoundMode::Recreate => None,
+        Err(why) => return Made::Failed(why),
+    };
+    let agent = agent.map(|setup| Agent { setup, image: image.as_deref() });
     let built = match eto_cycle::pod::build(&object, &new, agent) {
         Ok(Some(built)) => built,
         // The template went or broke since the plan; the next plan says so.

@@ -13,6 +13,7 @@ use crate::cache::Watches;
 use crate::checkpoint::Checkpoints;
 use crate::events::Events;
 use crate::gateway::Gateway;
+use crate::images::Images;
 use crate::leader::Leadership;
 use crate::placing::Reserved;
 use crate::queue::Queue;
@@ -36,6 +37,7 @@ pub struct Context {
     pub reserved: Reserved,
     pub events: Events,
     pub gateway: Gateway,
+    pub images: Images,
     pub registry: Arc<Registry>,
     pub log: Option<Arc<DecisionLog>>,
     pub leadership: Leadership,

@@ -15,6 +15,7 @@ pub mod context;
 pub mod evaluate;
 pub mod events;
 pub mod gateway;
+pub mod images;
 pub mod leader;
 pub mod look;
 pub mod overrun;

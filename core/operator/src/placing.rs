@@ -98,11 +98,13 @@ fn question(context: &Context, job: &Job, now: Time) -> Option<Question> {
     let mind = entry.mind.as_ref().filter(|m| !m.acting)?;
     let sick = sick_nodes(context, &pods);
     let group = context.gateway.group(&job.uid);
+    let image = context.images.seen(&entry.object, &spec);
     let facts = PlanFacts {
         refused: mind.refused.as_ref(),
         sick_nodes: Some(&sick),
         group: group.as_deref(),
         agent: context.gateway.facts(),
+        image: image.fact(),
         ..PlanFacts::default()
     };
     let draft = plan::plan(&spec, &mind.state, &pods, &facts, now);

@@ -119,15 +119,19 @@ fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
         Ok(spec) => {
             let sick = sick_nodes(context, &pods);
             let group = context.gateway.group(&job.uid);
+            let image = context.images.seen(&entry.object, spec);
             let facts = PlanFacts {
                 sick_nodes: Some(&sick),
                 places: Some(&settled.places),
                 victims: &settled.victims,
                 group: group.as_deref(),
                 agent: context.gateway.facts(),
+                image: image.fact(),
                 ..PlanFacts::default()
             };
-            step.again = advance(&mut mind, spec, &pods, &facts, now);
+            let (again, wants_image) = advance(&mut mind, spec, &pods, &facts, now);
+            let read = if wants_image { context.images.want(&job.key, &image) } else { None };
+            step.again = again.into_iter().chain(read).min();
             if context.settings.server.per_job_metrics {
                 let ready = pods.iter().filter(|p| p.is_ready()).count();
                 let ready = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -209,8 +213,14 @@ fn failing(mind: &Mind) -> Option<&str> {
     Some(mind.not_created.1.as_str()).filter(|_| mind.not_created.0 >= TRIES)
 }
 
-/// One step of the plan. Gives how long it may take until the next look.
-fn advance(mind: &mut Mind, spec: &JobSpec, pods: &[Pod], facts: &PlanFacts<'_>, now: Time) -> Option<Duration> {
+/// One step of the plan. Gives how long it may take until the next look, and whether the image's command is needed.
+fn advance(
+    mind: &mut Mind,
+    spec: &JobSpec,
+    pods: &[Pod],
+    facts: &PlanFacts<'_>,
+    now: Time,
+) -> (Option<Duration>, bool) {
     mind.progress = ProgressSeen::next(mind.progress, &mind.state, facts.group, now);
     let facts = PlanFacts { refused: mind.refused.as_ref(), failing: failing(mind), progress: mind.progress, ..*facts };
     let plan = plan::plan(spec, &mind.state, pods, &facts, now);
@@ -221,7 +231,7 @@ fn advance(mind: &mut Mind, spec: &JobSpec, pods: &[Pod], facts: &PlanFacts<'_>,
         mind.todo = plan.actions;
     }
     mind.untold.extend(plan.events);
-    plan.next_look.map(|at| at.since(now).max(Duration::from_millis(10)))
+    (plan.next_look.map(|at| at.since(now).max(Duration::from_millis(10))), plan.wants_image)
 }
 
 pub(crate) fn sick_nodes(context: &Context, pods: &[Pod]) -> BTreeSet<String> {

@@ -14,6 +14,7 @@ use crate::client::{ClientError, client};
 use crate::context::Context;
 use crate::evaluate::{Evaluator, EvaluatorError, open_log};
 use crate::gateway::{self, Gateway};
+use crate::images::{Images, ImagesError};
 use crate::leader::{Leadership, elect, identity};
 use crate::placing::Reserved;
 use crate::queue::Queue;
@@ -38,6 +39,8 @@ pub enum RunError {
     Host(#[from] eto_policy_host::HostError),
     #[error(transparent)]
     Evaluator(#[from] EvaluatorError),
+    #[error(transparent)]
+    Images(#[from] ImagesError),
 }
 
 /// Runs the operator until `stop` turns true.
@@ -87,6 +90,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         settings: Arc::clone(&settings),
         caches,
         checkpoints: Checkpoints::default(),
+        images: Images::new(&settings, client.clone(), plans.clone(), telemetry.clone())?,
         plans,
         acts,
         reserved: Reserved::default(),

@@ -126,6 +126,7 @@ pub struct Telemetry {
     job_ready: Family<JobName, Gauge>,
     gateway: eto_gateway::Metrics,
     assignments: Family<Outcome, Counter>,
+    images: Family<Outcome, Counter>,
 }
 
 impl std::fmt::Debug for Telemetry {
@@ -169,6 +170,7 @@ impl Default for Telemetry {
             job_ready: Family::default(),
             gateway: eto_gateway::Metrics::default(),
             assignments: Family::default(),
+            images: Family::default(),
         };
         telemetry.registry = Arc::new(telemetry.register());
         telemetry
@@ -217,6 +219,7 @@ impl Telemetry {
         r.register("job_ready_replicas", "Ready workers of a job (server.per-job-metrics)", self.job_ready.clone());
         self.gateway.register(r);
         r.register("assignments", "Rounds told to agents, by outcome", self.assignments.clone());
+        r.register("image_reads", "Readings of an image's command from its registry, by outcome", self.images.clone());
         all
     }
 
@@ -344,6 +347,10 @@ impl Telemetry {
 
     pub fn assigned(&self, outcome: &'static str) {
         self.assignments.get_or_create(&Outcome { outcome }).inc();
+    }
+
+    pub fn image_read(&self, done: bool) {
+        self.images.get_or_create(&Outcome { outcome: if done { "read" } else { "failed" } }).inc();
     }
 
     /// Series of one job; only with `server.per-job-metrics`.

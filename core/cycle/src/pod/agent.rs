@@ -17,6 +17,7 @@ use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::containers;
+use crate::image::{self, ImageConfig, ImageProblem};
 use crate::template::PROCESSES;
 use crate::{SpecProblems, spec};
 
@@ -53,6 +54,21 @@ pub struct AgentSetup {
     pub ca: String,
 }
 
+/// What the pod of a job with an agent is made with.
+#[derive(Clone, Copy, Debug)]
+pub struct Agent<'a> {
+    /// The gateway and the agent.
+    pub setup: &'a AgentSetup,
+    /// What the training container's image runs; needed where its template names no command.
+    pub image: Option<&'a ImageConfig>,
+}
+
+impl<'a> From<&'a AgentSetup> for Agent<'a> {
+    fn from(setup: &'a AgentSetup) -> Self {
+        Agent { setup, image: None }
+    }
+}
+
 /// Of one pod.
 pub(super) struct Of<'a> {
     pub(super) job: &'a str,
@@ -65,8 +81,17 @@ pub(super) struct Of<'a> {
 }
 
 /// Puts the agent in. Returns the names of the user's variables that had to give way.
-pub(super) fn inject(spec: &mut PodSpec, setup: &AgentSetup, of: &Of<'_>) -> Result<Vec<String>, SpecProblems> {
+pub(super) fn inject(spec: &mut PodSpec, agent: Agent<'_>, of: &Of<'_>) -> Result<Vec<String>, SpecProblems> {
     check(spec, of)?;
+    let setup = agent.setup;
+    if let Some(training) = spec.containers.first_mut().filter(|c| !image::has_command(c)) {
+        let known = agent.image.ok_or(ImageProblem::Unknown).and_then(|image| image::complete(training, image));
+        known.map_err(|problem| {
+            let mut problems = SpecProblems::default();
+            problems.add(format!("{}.spec.containers[0].command", of.path), problem.to_string());
+            problems
+        })?;
+    }
     let init = installer(spec, setup);
     spec.init_containers.get_or_insert_default().insert(0, init);
     spec.volumes.get_or_insert_default().extend(volumes());

@@ -16,7 +16,7 @@ use sha2::{Digest, Sha256};
 use crate::template::{self, Role};
 use crate::{SpecProblems, service};
 
-pub use agent::{AUDIENCE, AgentSetup};
+pub use agent::{AUDIENCE, Agent, AgentSetup};
 
 /// A pod to create.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,7 +32,7 @@ pub struct BuiltPod {
 ///
 /// # Errors
 /// What is wrong with the template or its short forms.
-pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<&AgentSetup>) -> Result<Option<BuiltPod>, SpecProblems> {
+pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<Agent<'_>>) -> Result<Option<BuiltPod>, SpecProblems> {
     let role = Role::of(new.index);
     let Some(template) = template::merged(job, role)? else { return Ok(None) };
     let PodTemplateSpec { metadata, spec } = template;
@@ -73,7 +73,7 @@ pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<&AgentSetup>) -> Resu
 fn under_agent(
     job: &ElasticJob,
     new: &NewPod,
-    setup: Option<&AgentSetup>,
+    setup: Option<Agent<'_>>,
     spec: &mut PodSpec,
 ) -> Result<Vec<String>, SpecProblems> {
     let mut problems = SpecProblems::default();

@@ -22,7 +22,7 @@ use k8s_openapi::api::core::v1::PodSpec;
 pub use scaling::BUILT_IN;
 
 use crate::template::{self, Role};
-use crate::{SpecProblems, resources};
+use crate::{SpecProblems, image, resources};
 
 /// Most workers that a job may have.
 pub const MAX_WORKERS: i64 = 100_000;
@@ -240,8 +240,7 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<(Temp
     let (a, b) = (resources::scheduling(&w), resources::scheduling(&m));
     let request = WorkerRequest { cpu: a.cpu.max(b.cpu), memory: a.memory.max(b.memory), gpus: a.gpus.max(b.gpus) };
     let processes = template::processes(job, &w, problems);
-    let has_command =
-        |s: &PodSpec| s.containers.first().and_then(|c| c.command.as_ref()).is_some_and(|c| !c.is_empty());
+    let has_command = |s: &PodSpec| s.containers.first().is_some_and(image::has_command);
     let grace = [&w, &m].into_iter().filter_map(|s| u64::try_from(s.termination_grace_period_seconds?).ok()).max();
     let facts = TemplateFacts {
         hash: template::hash(job),

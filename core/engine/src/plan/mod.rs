@@ -16,6 +16,7 @@ mod target;
 mod victims;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use crate::job::JobSpec;
 use crate::observe::Pod;
@@ -40,6 +41,8 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// When to look again even if nothing happens (deadlines, back-off).
     pub next_look: Option<Time>,
+    /// Pods are to be made with an agent, and [`PlanFacts::image`] does not say what it is to run: read it, and plan again.
+    pub wants_image: bool,
 }
 
 /// One thing to do.
@@ -165,7 +168,31 @@ pub struct PlanFacts<'a> {
     pub agent: AgentFacts,
     /// The last progress that was seen; `None` = none since the operator began to look.
     pub progress: Option<ProgressSeen>,
+    /// What is known of the command that the image has, for templates without one.
+    pub image: ImageCommand<'a>,
 }
+
+/// What is known of the command (ENTRYPOINT and CMD) that a container's image has. An agent is put around a command, so
+/// it has to be known before pods are made, where the template names none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ImageCommand<'a> {
+    /// Images are not read: pods of such a template are recreated for each round.
+    #[default]
+    Unread,
+    /// It can be had, and is not known now; a plan that needs it asks for it ([`Plan::wants_image`]). It is not so for
+    /// longer than [`IMAGE_PATIENCE`] after that.
+    Pending {
+        /// Why it was not had the last time; `None` = it was not tried.
+        last: Option<&'a str>,
+    },
+    /// It is known.
+    Known,
+    /// It was tried in vain, and is not tried again yet: why, and what to do.
+    Failed(&'a str),
+}
+
+/// The longest that a job waits for its image to be read before its pods are made without an agent.
+pub const IMAGE_PATIENCE: Duration = Duration::from_secs(15);
 
 /// What there is to drive rounds with. The default: nothing, so that pods are recreated for each round.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -27,6 +27,8 @@ impl Step<'_> {
     /// without agents until now goes on so while nobody can be told anything: it would wait for etcd without need.
     pub(super) fn begin_round(&mut self, cause: RoundCause, why: &str) {
         let recreates = self.round().is_some_and(|r| r.agent.is_none());
+        // A round that can't wait goes on without; the next one may know.
+        self.wants_image |= self.is_image_pending();
         match self.wanted_mode().0 {
             RoundMode::Agent if self.facts.group.is_some() || !recreates => self.begin_gathering(cause, why),
             RoundMode::Agent | RoundMode::Recreate => self.begin_recreation(cause, why),

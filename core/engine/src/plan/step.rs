@@ -22,6 +22,8 @@ pub(super) struct Step<'a> {
     pub(super) refusal: Option<String>,
     /// UIDs of the members of the present round, where an agent drives it.
     pub(super) in_round: BTreeSet<String>,
+    /// See [`Plan::wants_image`].
+    pub(super) wants_image: bool,
 }
 
 impl<'a> Step<'a> {
@@ -36,8 +38,8 @@ impl<'a> Step<'a> {
         pods.sort_by(|a, b| (a.index, a.created, &a.uid).cmp(&(b.index, b.created, &b.uid)));
         let state = state.clone();
         let (actions, events, looks) = (vec![], vec![], vec![]);
-        let mut step =
-            Step { job, facts, now, pods, state, actions, events, looks, refusal: None, in_round: BTreeSet::new() };
+        let (refusal, in_round, wants_image) = (None, BTreeSet::new(), false);
+        let mut step = Step { job, facts, now, pods, state, actions, events, looks, refusal, in_round, wants_image };
         step.note_members();
         step
     }
@@ -93,7 +95,8 @@ impl<'a> Step<'a> {
         let gone = |uid: &str| !self.pods.iter().any(|p| p.uid == uid);
         self.state.victims.retain(|v| !gone(&v.uid));
         let next_look = self.looks.iter().copied().filter(|t| *t > self.now).min();
-        Plan { state: self.state, actions: self.actions, events: self.events, next_look }
+        let Step { state, actions, events, wants_image, .. } = self;
+        Plan { state, actions, events, next_look, wants_image }
     }
 
     fn suspend(&mut self) {
@@ -119,7 +122,7 @@ impl<'a> Step<'a> {
             self.state.phase = Phase::Pending;
             self.event(false, EventReason::Resumed, "the job goes on".to_owned());
             // One that was stopping for the suspension goes on.
-            if self.job.template.is_some() && self.state.round.is_none() {
+            if self.job.template.is_some() && self.state.round.is_none() && !self.waits_for_image() {
                 self.begin_round(RoundCause::Resumed, "resumed");
             }
         }
@@ -128,6 +131,10 @@ impl<'a> Step<'a> {
     /// The first round, another size, another template.
     fn follow_spec(&mut self) {
         let Some(template) = &self.job.template else { return };
+        let same = |r: &RoundState| r.template_hash == template.hash && r.size == self.state.target;
+        if self.round().is_some_and(same) || self.waits_for_image() {
+            return;
+        }
         let Some(round) = &self.state.round else {
             self.begin_round(RoundCause::Start, "the job starts");
             return;
@@ -139,7 +146,7 @@ impl<'a> Step<'a> {
             self.begin_round(RoundCause::TemplateChanged, "the pod template changed");
         } else if size < target {
             self.begin_round(RoundCause::Grow, &format!("grow from {size} to {target}"));
-        } else if size > target {
+        } else {
             self.begin_round(RoundCause::Shrink, &format!("shrink from {size} to {target}"));
         }
     }

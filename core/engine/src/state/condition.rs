@@ -166,8 +166,12 @@ pub enum ConditionReason {
     NoAgent,
     /// `spec.elasticity.agent` is Off.
     AgentOff,
-    /// The template's first container has no `command` that an agent could be put around.
+    /// The template's first container has no `command` that an agent could be put around, and images are not read.
     NoCommand,
+    /// The image of a template without `command` is being asked for its own; pods are made when it is known.
+    ReadingImage,
+    /// It could not be had.
+    ImageNotRead,
     /// An agent in the pods drives rounds.
     AgentDrivesRounds,
     /// The round that stands goes on as it was begun; the next new pods change the way.

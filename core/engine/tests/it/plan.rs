@@ -309,7 +309,7 @@ fn suspension_deletes_the_pods_and_keeps_the_target() {
     assert_eq!(why(&p, ConditionKind::Suspended), (true, ConditionReason::SuspendedByUser));
     assert_eq!(
         step(&spec, &p.state, &[]),
-        Plan { events: vec![], actions: vec![], next_look: None, state: p.state.clone() }
+        Plan { events: vec![], actions: vec![], next_look: None, state: p.state.clone(), wants_image: false }
     );
     spec.suspend = false;
     let p = step(&spec, &p.state, &[]);

@@ -87,6 +87,23 @@ const TEXT: &[(&str, &str)] = &[
         "gateway.agent-pull-policy",
         "Pull policy of that image: Always, IfNotPresent or Never; empty = Kubernetes' default",
     ),
+    (
+        "images.read",
+        "Read the command of images from their registries where templates name none; false = such jobs have no agent",
+    ),
+    (
+        "images.pull-secrets",
+        "Read the pull secrets of such pods for it, each by its name; needs the right to get secrets and serviceaccounts",
+    ),
+    (
+        "images.registries",
+        "The only registries that are asked, with commas, as in docker.io,registry.example:5000; empty = all",
+    ),
+    ("images.plain-http", "Registries and mirrors that are asked by plain HTTP, with commas"),
+    ("images.mirrors", "Mirrors that are asked first, as in docker.io=mirror.example,docker.io=other.example"),
+    ("images.ca-file", "Certificate authorities (PEM) of registries, trusted beside the system's; read at the start"),
+    ("images.architecture", "Architecture of the nodes, for images of several and pods that name none"),
+    ("images.timeout", "Deadline of one reading, all requests together; at most 15s"),
     ("decision-log.dir", "Directory of the decision log (JSON lines, decisions.jsonl); empty = none"),
     ("decision-log.max-mebibytes", "Size at which the decision log is rotated"),
     ("decision-log.files", "Rotated decision logs to keep"),

@@ -7,6 +7,7 @@
 mod duration;
 mod gateway;
 mod help;
+mod images;
 mod keys;
 mod resolve;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize};
 
 pub use duration::Span;
 pub use gateway::Gateway;
+pub use images::{Images, names};
 pub use resolve::{Source, command, resolve};
 
 /// All settings, resolved.
@@ -33,6 +35,7 @@ pub struct Settings {
     pub leader: Leader,
     pub server: Server,
     pub gateway: Gateway,
+    pub images: Images,
     pub decision_log: DecisionLog,
     pub log: Log,
 }
@@ -348,6 +351,7 @@ impl Settings {
             return bad("prometheus.max-response-mebibytes must be from 1 to 1024");
         }
         self.gateway.check().map_err(SettingsError::Inconsistent)?;
+        self.images.check().map_err(SettingsError::Inconsistent)?;
         Ok(())
     }
 

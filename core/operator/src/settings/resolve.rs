@@ -271,6 +271,19 @@ mod tests {
     }
 
     #[test]
+    fn images_need_an_architecture_a_deadline_and_mirrors_of_something() {
+        let with = |line: &str| resolved(&format!("[images]\n{line}\n"), &[], &[]);
+        let said = |line: &str| with(line).unwrap_err().to_string();
+        assert!(said("architecture = \"\"").contains("kubernetes.io/arch"));
+        assert!(said("timeout = \"20s\"").contains("at most 15 s"));
+        assert!(said("timeout = \"0s\"").contains("above 0"));
+        assert!(said("mirrors = \"docker.io\"").contains("`docker.io` is not of the form REGISTRY=MIRROR"));
+        let mirrors = with("mirrors = \"docker.io=a, docker.io=b:5000,ghcr.io=a\"").unwrap().images.mirrors().unwrap();
+        assert_eq!(mirrors["docker.io"], ["a", "b:5000"]);
+        assert_eq!(mirrors["ghcr.io"], ["a"]);
+    }
+
+    #[test]
     fn services_named_like_us_are_no_settings() {
         let links = [("ETO_METRICS_SERVICE_HOST", "10.0.0.1"), ("ETO_METRICS_PORT_8080_TCP_ADDR", "10.0.0.1")];
         assert_eq!(resolved("", &links, &[]).unwrap(), Settings::default());

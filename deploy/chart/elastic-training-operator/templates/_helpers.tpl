@@ -37,6 +37,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- dig "kubernetes" "watch-all-pods" (not (dig "kubernetes" "namespace" "" .Values.settings)) .Values.settings -}}
 {{- end }}
 
+{{/* What a role says of Secrets. */}}
+{{- define "eto.noSecrets" -}}
+{{ if and .Values.gateway.enabled .Values.images.pullSecrets }}Secrets by name alone,{{ else }}No secrets of others,{{ end }}
+{{- end }}
+
 {{/* What the operator does where the jobs are. */}}
 {{- define "eto.namespacedRules" -}}
 - apiGroups: [elastic.ai]
@@ -63,6 +68,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [events.k8s.io]
   resources: [events]
   verbs: [create, patch]
+{{- if and .Values.gateway.enabled .Values.images.pullSecrets }}
+- apiGroups: [""]
+  resources: [secrets, serviceaccounts] # images.pullSecrets: each by its name, when an image is read
+  verbs: [get]
+{{- end }}
 {{- end }}
 
 {{- define "eto.image" -}}
@@ -135,6 +145,9 @@ Helm reads every number as a float; whole ones are written as integers again.
 {{- end }}
 {{- if .Values.gateway.enabled }}
 {{- $_ := set $own "gateway" (include "eto.gatewaySettings" . | fromYaml) }}
+{{- if .Values.images.pullSecrets }}
+{{- $_ := set $own "images" (dict "pull-secrets" true) }}
+{{- end }}
 {{- end }}
 {{- $toml := toToml (mergeOverwrite $own (deepCopy .Values.settings)) }}
 {{- $toml = regexReplaceAll "(?m)(= -?[0-9]+)\\.0$" $toml "${1}" }}

@@ -47,8 +47,14 @@ impl<'a> Step<'a> {
 
     /// Pods of the new template can't be in a round with those of the old one: these stop first.
     fn renew(&mut self, running: bool) {
+        if self.waits_for_image() {
+            return;
+        }
         let members = count(self.in_round.len());
         if running && !self.is_boundary(RoundCause::TemplateChanged, members) {
+            return;
+        }
+        if self.recreates_instead(RoundCause::TemplateChanged, "the pod template changed") {
             return;
         }
         let pods = self.fit_members();

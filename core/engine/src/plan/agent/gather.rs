@@ -55,7 +55,17 @@ impl Step<'_> {
             return;
         }
         if self.has_other_template() {
-            self.gather_again(RoundCause::TemplateChanged, "the pod template changed");
+            let why = "the pod template changed";
+            if self.waits_for_image() || self.recreates_instead(RoundCause::TemplateChanged, why) {
+                return;
+            }
+            self.gather_again(RoundCause::TemplateChanged, why);
+        }
+        if count(self.workers().len()) < self.state.target {
+            let begun = self.round().map(|r| (r.cause, r.agent.as_ref().map_or_else(String::new, |a| a.why.clone())));
+            if begun.is_some_and(|(cause, why)| self.recreates_instead(cause, &why)) {
+                return;
+            }
         }
         self.replace_failed();
         if self.state.phase.is_terminal() {

@@ -62,11 +62,21 @@ impl Step<'_> {
         self.go_from_stop();
         self.let_go();
         self.gather();
-        self.follow_target();
+        if self.is_agent() {
+            self.follow_target();
+        }
         if self.state.phase.is_terminal() {
             return;
         }
-        self.keep_pods();
+        if self.is_agent() {
+            self.keep_pods();
+        }
+        if !self.is_agent() {
+            // For want of a command.
+            self.carry_out();
+            self.watch_start();
+            return;
+        }
         self.watch_round();
         self.publish();
     }

@@ -1,7 +1,7 @@
 //! Which pods there are to be, whatever round they are in.
 
 use super::super::step::Step;
-use super::super::{Action, NewPod};
+use super::super::{Action, ImageCommand, NewPod};
 use crate::observe::Pod;
 use crate::state::RoundMode;
 
@@ -28,6 +28,18 @@ impl Step<'_> {
         self.create_missing();
     }
 
+    /// New pods wait until it is known what they run, and the others train; where that will not be known, all of them go
+    /// on by recreation.
+    fn miss_command(&mut self) {
+        let cause = self.round().map(|r| r.cause).filter(|_| self.facts.group.is_some());
+        match (self.facts.image, cause) {
+            (ImageCommand::Unread, Some(cause)) => {
+                self.begin_recreation(cause, "the image's command, which an agent needs, is not read any more");
+            }
+            _ => self.wants_image = true,
+        }
+    }
+
     fn is_released(&self, pod: &Pod) -> bool {
         self.agent().is_some_and(|a| pod.round < a.pods_from)
     }
@@ -39,6 +51,10 @@ impl Step<'_> {
         let mut indexes: Vec<u32> = self.workers().iter().map(|p| p.index).collect();
         let missing = self.fill_up(&mut indexes);
         if missing.is_empty() {
+            return;
+        }
+        if !self.has_command() {
+            self.miss_command();
             return;
         }
         if let Some(later) = self.state.not_before.filter(|t| *t > self.now) {

@@ -2,6 +2,7 @@
 
 mod containers;
 mod hangs;
+mod images;
 mod losses;
 mod native;
 mod rules;

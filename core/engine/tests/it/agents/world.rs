@@ -7,7 +7,7 @@ use std::time::Duration;
 use eto_engine::contract::{Readiness, WorkerPhase};
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
-use eto_engine::plan::{Action, AgentFacts, Group, NewPod, Plan, PlanFacts, ProgressSeen, Refused, plan};
+use eto_engine::plan::{Action, AgentFacts, Group, ImageCommand, NewPod, Plan, PlanFacts, ProgressSeen, Refused, plan};
 use eto_engine::state::{JobState, Phase, RoundMode, RoundOrder};
 use eto_engine::time::{Time, millis};
 use eto_membership::{Assignment, Order, Round};
@@ -36,6 +36,8 @@ pub(crate) struct AgentWorld {
     pub(crate) gateway: bool,
     /// Whether the command of pods that are made is torchrun.
     pub(crate) torchrun: bool,
+    /// What is known of the image's command.
+    pub(crate) image: ImageCommand<'static>,
     pub(crate) containers: BTreeMap<String, Container>,
     /// How long processes take to stop.
     pub(crate) stop_time: Duration,
@@ -65,6 +67,7 @@ impl AgentWorld {
             group: Group::default(),
             gateway: true,
             torchrun: true,
+            image: ImageCommand::Unread,
             containers: BTreeMap::new(),
             stop_time: secs(2),
             published: BTreeMap::new(),
@@ -82,6 +85,7 @@ impl AgentWorld {
             group: self.gateway.then_some(&self.group),
             agent: AgentFacts { gateway: true },
             progress: self.progress_seen,
+            image: self.image,
             ..PlanFacts::default()
         };
         plan(&self.job, state, &self.pods, &facts, self.now)
