@@ -58,9 +58,11 @@ make_venv() {
 
 site() { echo "$1"/lib/python3.*/site-packages; }
 
+# TensorFlow's public names include modules called `test`.
 prune() {
   # shellcheck disable=SC2046
-  find $(site "$1") -type d \( -name tests -o -name test \) -path '*/site-packages/*' ! -path '*/testing/*' -prune -exec rm -rf {} + || true
+  find $(site "$1") -type d \( -name tests -o -name test \) -path '*/site-packages/*' ! -path '*/testing/*' \
+    ! -path '*/tensorflow/*' ! -path '*/keras/*' -prune -exec rm -rf {} + || true
 }
 
 install_torch() {

@@ -17,6 +17,8 @@ pub(crate) enum Framework {
     Torchrun { processes: u32 },
     /// `python train.py`.
     Jax,
+    /// `python train.py`.
+    TensorFlow,
 }
 
 impl Framework {
@@ -24,6 +26,7 @@ impl Framework {
         match self {
             Framework::Torch | Framework::Torchrun { .. } => "pytorch",
             Framework::Jax => "jax",
+            Framework::TensorFlow => "tensorflow",
         }
     }
 
@@ -31,6 +34,7 @@ impl Framework {
         let venv = match self {
             Framework::Torch | Framework::Torchrun { .. } => "torch",
             Framework::Jax => "jax",
+            Framework::TensorFlow => "tensorflow",
         };
         let all = std::env::var("ETO_TRAINING").expect("ETO_TRAINING: run tests/frameworks.sh");
         Path::new(&all).join(venv).join("bin/python")

@@ -58,6 +58,12 @@ fn jax_survives_everything() {
     survives_everything(Framework::Jax);
 }
 
+/// Left out unless `TENSORFLOW=1` is set for `tests/frameworks.sh`.
+#[test]
+fn tensorflow_survives_everything() {
+    survives_everything(Framework::TensorFlow);
+}
+
 /// Two workers of two processes each, started by `torchrun` with the operator's static rendezvous, then one worker. Each
 /// process goes through its share in pieces of the size that the batch rule gives.
 #[test]
