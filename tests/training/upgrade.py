@@ -38,6 +38,15 @@ class Earlier(Cluster):
         self.install()
 
 
+class Aged(Plain):
+    """With what the earlier version knows of an ElasticJob."""
+
+    def manifest(self, replicas):
+        thing = super().manifest(replicas)
+        del thing["spec"]["elasticity"]["checkpoint"]
+        return thing
+
+
 def main():
     arguments = argparse.ArgumentParser()
     for name in ("--operator", "--agent", "--old", "--old-operator"):
@@ -45,7 +54,7 @@ def main():
     cluster = Earlier(arguments.parse_args())
     try:
         cluster.begin()
-        t = Plain(cluster, "train")
+        t = Aged(cluster, "train")
         t.apply(2)
         t.trains(2, 0.0)
         wait("both pods are ready", lambda: len([p for p in t.pods().values() if ready(p)]) == 2, LONG)
