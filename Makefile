@@ -24,7 +24,7 @@ test: policies ## all unit and integration tests (a real Prometheus, etcd and re
 	@tools/setup.sh prometheus registry python protoc etcd
 	$(CARGO) test --workspace --locked --no-fail-fast
 
-test-training: ## the examples train with real torch and JAX, as processes of this machine
+test-training: ## the examples train with real torch and JAX, as processes of this machine; torchrun under real agents
 	@tests/frameworks.sh
 
 e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)

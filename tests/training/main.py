@@ -15,13 +15,15 @@ import traceback
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import crashes  # noqa: E402
+import native  # noqa: E402
 import registry  # noqa: E402
 import rounds  # noqa: E402
 import stories  # noqa: E402
 from cluster import Cluster, Failed  # noqa: E402
 from job import Plain  # noqa: E402
 
-CASES = [*rounds.CASES, registry.image_command, crashes.killed_at_each_step_of_a_resize, stories.real_frameworks, *rounds.LAST]
+CASES = [*rounds.CASES, registry.image_command, crashes.killed_at_each_step_of_a_resize, stories.real_frameworks,
+         native.native, *rounds.LAST]
 
 
 def chosen(words, everything):

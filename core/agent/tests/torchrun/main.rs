@@ -14,13 +14,15 @@ mod training;
 use std::time::Duration;
 
 use eto_membership::{MemberState, Order, Report};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
 use training::Training;
 
 /// The run is of four rounds: two members, three, two again since one is killed; then the member that serves the store is
 /// killed, and another run begins.
 #[tokio::test]
 async fn members_join_and_leave_and_a_lost_store_is_another_run() {
-    let mut training = Training::start().await;
+    let mut training = Training::start(1).await;
     training.add("a");
     training.add("b");
     training.joined(&["a", "b"]).await;
@@ -53,7 +55,7 @@ async fn members_join_and_leave_and_a_lost_store_is_another_run() {
 /// A member that is left out stops in its time, and the others go on.
 #[tokio::test]
 async fn a_shrink_stops_the_victim_alone() {
-    let mut training = Training::start().await;
+    let mut training = Training::start(1).await;
     for name in ["a", "b", "c"] {
         training.add(name);
     }
@@ -65,5 +67,24 @@ async fn a_shrink_stops_the_victim_alone() {
     training.until("c", Duration::from_secs(120), |r| r.generation == 2 && r.state == MemberState::Idle).await;
     training.world(1, 2).await;
     assert_eq!(training.torchrun("b"), torchrun);
+    training.check_steps();
+}
+
+/// A `torchrun` that the kernel killed starts again in its pod and joins the others, whose own has lived on.
+#[tokio::test]
+async fn torchrun_that_a_signal_ended_joins_again() {
+    let mut training = Training::start(2).await;
+    training.add("a");
+    training.add("b");
+    training.joined(&["a", "b"]).await;
+    training.order(1, 1, Order::Run, &["a", "b"]);
+    training.world(1, 4).await;
+    let torchrun = training.torchrun("a");
+    kill(Pid::from_raw(training.torchrun("b")), Signal::SIGKILL).unwrap();
+    let killed = MemberState::Exited { generation: 1, code: 137 };
+    training.until("b", Duration::from_secs(120), |r| r.state == killed).await;
+    training.order(1, 2, Order::Run, &["a", "b"]);
+    training.world(1, 4).await;
+    assert_eq!(training.torchrun("a"), torchrun);
     training.check_steps();
 }

@@ -55,15 +55,18 @@ pub(crate) struct Training {
     ports: BTreeMap<u64, u16>,
     /// Lines of the log that were looked at.
     seen: usize,
+    /// Of each pod.
+    processes: u32,
 }
 
 impl Training {
-    pub(crate) async fn start() -> Training {
+    /// None yet, of pods with so many processes each.
+    pub(crate) async fn start(processes: u32) -> Training {
         let shared = tempfile::tempdir().unwrap();
         std::fs::write(shared.path().join("train.py"), TRAIN).unwrap();
         let gateway = Gateway::start().await;
         let (pods, addresses, ports) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Training { gateway, shared, pods, addresses, ports, seen: 0 }
+        Training { gateway, shared, pods, addresses, ports, seen: 0, processes }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -118,7 +121,7 @@ impl Training {
             index,
             address: self.addresses[*name].clone(),
             uid: Some((*name).to_owned()),
-            processes: 1,
+            processes: self.processes,
         };
         let members = (0u32..).zip(names).map(member).collect();
         let id = format!("job-uid-{generation}");
@@ -138,7 +141,7 @@ impl Training {
         text.lines().filter_map(line).collect()
     }
 
-    /// Waits until steps are made in a world of this size, by this run.
+    /// Waits until steps are made in a world of so many processes, by this run.
     pub(crate) async fn world(&mut self, run: u64, size: u32) {
         let seen = self.seen;
         let new = || self.log().into_iter().skip(seen).filter(|(of, world, _)| (*of, *world) == (run, size)).count();
