@@ -75,7 +75,7 @@ impl Client {
     /// keyring.
     ///
     /// # Errors
-    /// Why it can't be had; of several places that were tried, why not from the image's own registry.
+    /// Why it can't be had; of several places that were tried, what the last one said that answered.
     pub async fn config(&self, image: &str, architecture: &str, keyring: &Keyring) -> Result<Config, ReadError> {
         let name = reference(image)?;
         let places = places(&name, &self.settings)?;
@@ -88,7 +88,10 @@ impl Client {
                     Ok(config) => return Ok(config),
                     Err(error) => {
                         tracing::debug!(image, registry = place.registry, %error, "not read here");
-                        last = error;
+                        // What somebody said tells more than that nobody answered.
+                        if error.is_answer() || !last.is_answer() {
+                            last = error;
+                        }
                     }
                 }
             }

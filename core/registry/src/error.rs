@@ -99,6 +99,11 @@ pub enum ReadError {
 }
 
 impl ReadError {
+    /// Whether somebody answered.
+    pub(crate) fn is_answer(&self) -> bool {
+        !matches!(self, ReadError::Unreached { .. } | ReadError::Late { .. })
+    }
+
     /// Whether other credentials may help.
     pub fn is_refusal(&self) -> bool {
         // Registries hide from strangers what is there.

@@ -111,3 +111,19 @@ async fn a_mirror_is_asked_first_and_the_registry_where_the_mirror_fails() {
     let missing = read(with_mirror, &registry.image("none:1"), &none).await.unwrap_err();
     assert!(matches!(&missing, ReadError::NotFound { registry: r, .. } if *r == registry.host), "{missing:?}");
 }
+
+#[tokio::test]
+async fn what_a_mirror_says_counts_where_the_registry_says_nothing() {
+    let mirror = Registry::start(Needs { tls: false, credentials: true });
+    // A port that nobody serves while this holds it.
+    let taken = tokio::net::TcpSocket::new_v4().unwrap();
+    taken.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+    let gone = taken.local_addr().unwrap().to_string();
+    let settings = Settings {
+        plain_http: vec![gone.clone(), mirror.host.clone()],
+        mirrors: [(gone.clone(), vec![mirror.host.clone()])].into(),
+        ..Settings::default()
+    };
+    let said = read(settings, &format!("{gone}/train:1"), &Keyring::default()).await.unwrap_err();
+    assert_eq!(said, ReadError::Refused { registry: mirror.host.clone(), code: 401, anonymous: true });
+}

@@ -1,4 +1,5 @@
-//! What was read, for how long it holds, and when what failed is tried again. Bounded; takes the time, and reads nothing.
+//! What was read, for how long it holds, and when what failed is tried again. Bounded; takes the time, and reads
+//! nothing.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
