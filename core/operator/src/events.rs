@@ -6,8 +6,11 @@ use std::time::{Duration, Instant};
 use eto_engine::job::JobKey;
 use eto_engine::plan::{Event, EventReason};
 use k8s_openapi::api::core::v1::ObjectReference;
-use kube::Client;
-use kube::runtime::events::{Event as Record, EventType, Recorder, Reporter};
+use k8s_openapi::api::events::v1::Event as Record;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
+use k8s_openapi::jiff::Timestamp;
+use kube::api::{ObjectMeta, PostParams};
+use kube::{Api, Client};
 use tokio::sync::{mpsc, watch};
 
 use crate::leader::Leadership;
@@ -66,9 +69,8 @@ pub fn events(
     stop: watch::Receiver<bool>,
 ) -> (Events, impl Future<Output = ()> + Send) {
     let (queue, told) = mpsc::channel(QUEUE);
-    let reporter =
-        Reporter { controller: eto_api::labels::MANAGER.to_owned(), instance: std::env::var("HOSTNAME").ok() };
-    let recorder = Recorder::new(client, reporter);
+    let instance = std::env::var("HOSTNAME").ok().filter(|name| !name.is_empty());
+    let recorder = Recorder { client, instance: instance.unwrap_or_else(|| eto_api::labels::MANAGER.to_owned()) };
     let writing = write(recorder, told, per_second.max(1), leadership, telemetry.clone(), stop);
     (Events { queue, telemetry }, writing)
 }
@@ -95,14 +97,29 @@ async fn write(
             continue;
         }
         pace.tick().await;
-        let event = record(&told);
-        let error = match tokio::time::timeout(TIMEOUT, recorder.publish(&event, &told.about)).await {
+        let error = match tokio::time::timeout(TIMEOUT, recorder.write(&told)).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
             Err(_) => format!("no answer within {TIMEOUT:?}"),
         };
         telemetry.write_failed("events");
         tracing::debug!(about = told.about.name, error, "an event was not written");
+    }
+}
+
+/// Writes each event as an object of its own. The recorder of kube-runtime takes all events of one reason about one object
+/// for a series, and keeps the first one's words: the second resize would read as the first.
+struct Recorder {
+    client: Client,
+    instance: String,
+}
+
+impl Recorder {
+    async fn write(&self, told: &Told) -> Result<(), kube::Error> {
+        let namespace = told.about.namespace.as_deref().unwrap_or("default");
+        let events: Api<Record> = Api::namespaced(self.client.clone(), namespace);
+        let event = record(told, &self.instance, Timestamp::now());
+        events.create(&PostParams::default(), &event).await.map(drop)
     }
 }
 
@@ -143,7 +160,7 @@ fn reference(key: &JobKey, uid: &str) -> ObjectReference {
     }
 }
 
-fn record(told: &Told) -> Record {
+fn record(told: &Told, instance: &str, now: Timestamp) -> Record {
     let mut note = told.message.clone();
     if note.len() > NOTE {
         let end = (0..=NOTE).rev().find(|i| note.is_char_boundary(*i)).unwrap_or(0);
@@ -151,11 +168,20 @@ fn record(told: &Told) -> Record {
         note.push('…');
     }
     Record {
-        type_: if told.warning { EventType::Warning } else { EventType::Normal },
-        action: told.reason.clone(),
-        reason: told.reason.clone(),
+        metadata: ObjectMeta {
+            generate_name: Some(format!("{}.", told.about.name.as_deref().unwrap_or(eto_api::labels::MANAGER))),
+            namespace: told.about.namespace.clone(),
+            ..ObjectMeta::default()
+        },
+        event_time: Some(MicroTime(now)),
+        type_: Some(if told.warning { "Warning" } else { "Normal" }.to_owned()),
+        action: Some(told.reason.clone()),
+        reason: Some(told.reason.clone()),
         note: Some(note),
-        secondary: None,
+        regarding: Some(told.about.clone()),
+        reporting_controller: Some(eto_api::labels::MANAGER.to_owned()),
+        reporting_instance: Some(instance.to_owned()),
+        ..Record::default()
     }
 }
 
@@ -188,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_long_note_is_cut_at_a_character() {
-        let note = record(&told(&"ü".repeat(2000))).note.unwrap_or_default();
+        let note = record(&told(&"ü".repeat(2000)), "i", Timestamp::UNIX_EPOCH).note.unwrap_or_default();
         assert!(note.len() <= NOTE + '…'.len_utf8() && note.ends_with('…'));
     }
 
@@ -197,6 +223,8 @@ mod tests {
         use eto_engine::state::ConditionReason;
         assert_eq!(name(EventReason::SuccessfulRescale), "SuccessfulRescale");
         assert_eq!(name(EventReason::Condition(ConditionReason::PodsRefused)), "PodsRefused");
-        assert_eq!(record(&told("a")).reason, "PolicyFailed");
+        let event = record(&told("a"), "i", Timestamp::UNIX_EPOCH);
+        assert_eq!(event.reason.as_deref(), Some("PolicyFailed"));
+        assert_eq!(event.metadata.generate_name.as_deref(), Some("j."));
     }
 }

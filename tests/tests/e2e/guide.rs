@@ -6,6 +6,7 @@ use eto_api::labels;
 use eto_e2e::world::{World, condition, variable};
 use eto_e2e::{Outcome, ensure, wait};
 use k8s_openapi::api::core::v1::{Pod, Service};
+use k8s_openapi::api::events::v1::Event;
 use kube::{Api, ResourceExt};
 
 const STRUCTURE: &str = include_str!("../../guide/01-structure.yaml");
@@ -126,6 +127,16 @@ pub(crate) async fn patch_scale_get_and_delete(world: Arc<World>) -> Outcome {
         ensure!(head.contains(column), "no column {column} in `{head}`");
     }
     ensure!(row.contains("Running"), "the row is `{row}`");
+    // What `kubectl describe` tells: each resize with its own words.
+    let events: Api<Event> = Api::namespaced(world.client.clone(), n);
+    for wanted in ["from 3 to 4", "from 4 to 5"] {
+        wait::until(&events, "", eto_e2e::world::SOON, |all| {
+            let rescales = all.iter().filter(|e| e.reason.as_deref() == Some("SuccessfulRescale"));
+            let notes: Vec<&str> = rescales.filter_map(|e| e.note.as_deref()).collect();
+            notes.iter().any(|n| n.contains(wanted)).then_some(()).ok_or(format!("no `{wanted}` in {notes:?}"))
+        })
+        .await?;
+    }
     kubectl(&["delete", "elasticjob", "pytorch-demo"])?;
     wait::until(&world.pods(), "", eto_e2e::world::SOON, |all| {
         if all.is_empty() { Ok(()) } else { Err(format!("{} pods are left", all.len())) }

@@ -67,7 +67,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
   verbs: [list, watch]
 - apiGroups: [events.k8s.io]
   resources: [events]
-  verbs: [create, patch]
+  verbs: [create]
 {{- if and .Values.gateway.enabled .Values.images.pullSecrets }}
 - apiGroups: [""]
   resources: [secrets, serviceaccounts] # images.pullSecrets: each by its name, when an image is read
