@@ -50,19 +50,42 @@ def ready_for_more(t, world=2):
     t.trained(10)
 
 
+class Measured(Framework):
+    """Fails more often than jobs do."""
+
+    def spec(self):
+        return {**super().spec(), "backoffLimit": 1_000_000}
+
+    def suspend(self, whether):
+        patch = json.dumps({"spec": {"suspend": whether}})
+        self.cluster.kubectl("patch", "elasticjob", self.name, "-n", "default", "--type=merge", "-p", patch)
+
+
+def forgotten(t):
+    """A failure soon after another one waits before it starts again. A suspension forgets those that were, so that each
+    is measured as the first."""
+    t.suspend(True)
+    wait("the pods are gone", lambda: not t.pods(), LONG)
+    at = time.time()
+    t.suspend(False)
+    t.trains(2, at)
+    ready_for_more(t)
+
+
 def kills(t, series, times):
     """The worker's process, with SIGKILL: all start again in their pods."""
     for n in range(times):
+        forgotten(t)
         at = time.time()
         os.kill(t.trainers()[1], signal.SIGKILL)
         series.add(t, at, t.trains(2, at))
         tell(f"process killed, {n + 1} of {times}: {series.told()}")
-        ready_for_more(t)
 
 
 def pods_killed(t, smaller, again, times):
-    """All of a worker's pod at once: the agent is its first process. The kubelet starts the container again."""
+    """All of a worker's pod at once: the agent is its first process. The pod has failed and is replaced."""
     for n in range(times):
+        forgotten(t)
         name = t.pod_of_rank(1)["metadata"]["name"]
         [agent] = [pid for pid in processes("eto-agent") if environment(pid).get("ETO_POD_NAME") == name]
         at = time.time()
@@ -72,7 +95,6 @@ def pods_killed(t, smaller, again, times):
         smaller.add(t, at, first)
         again.add(t, at, end)
         tell(f"pod killed, {n + 1} of {times}: first step {smaller.told()}; of two {again.told()}")
-        ready_for_more(t)
 
 
 def resizes(t, grown, shrunk, times):
@@ -156,7 +178,7 @@ def main():
     arguments.add_argument("--agent", required=True)
     arguments.add_argument("--times", type=int, default=10, help="repetitions of all but those of lost nodes")
     arguments.add_argument("--nodes", type=int, default=3, help="how often a node is lost")
-    arguments.add_argument("--slow", type=int, default=3, help="repetitions of torchrun with its own keep-alive")
+    arguments.add_argument("--slow", type=int, default=2, help="repetitions of torchrun with its own keep-alive")
     arguments.add_argument("--write", help="folder for training.md and training.json")
     given = arguments.parse_args()
     cluster = Cluster(given.operator, given.agent)
@@ -164,16 +186,17 @@ def main():
     acknowledged = []
     try:
         cluster.start()
-        t = Framework(cluster, "torch", "medians", epochs=1_000_000, pause=0.05, audit=False)
+        t = Measured(cluster, "torch", "medians", epochs=1_000_000, pause=0.05, audit=False)
         theirs = {s: c10d.measure(t, os.path.join(cluster.folder, f"c10d-{s}"), s, n, tell)
                   for s, n in (("B", given.times), ("A", given.slow)) if n}
         t.apply(2)
         t.trains(2, 0.0)
         ready_for_more(t)
-        kills(t, ours["process"], given.times)
         resizes(t, ours["grow"], ours["shrink"], given.times)
         drains(t, acknowledged, ours["drain"], given.times)
+        kills(t, ours["process"], given.times)
         pods_killed(t, ours["pod"], ours["pod again"], given.times)
+        forgotten(t)
         nodes_lost(t, ours["node"], given.nodes)
         t.never_lost_a_checkpoint()
     except BaseException:
