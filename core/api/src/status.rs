@@ -5,7 +5,8 @@
 //!
 //! **Size.** The budget is 32 KiB for a job of up to 100 workers, of which the policy's own state is at most 4 KiB
 //! encoded (a larger one is kept in a `ConfigMap` of the job's own). What grows with the job is `victims`, and only
-//! while they go, and the members of a round with an agent. Lists and texts of a decision are cut to 16 limits,
+//! while they go, the members of a round with an agent, and while a change is under way the names of the pods before it.
+//! Lists and texts of a decision are cut to 16 limits,
 //! 16 reasons, 32 signals and 256 characters. The API server's own limit is about 1.5 MiB.
 //!
 //! Times are RFC 3339 with milliseconds, UTC. Closed sets (phases, causes, reasons) are text, so that an older
@@ -25,8 +26,10 @@ macro_rules! status {
     )*};
 }
 
+mod history;
 mod memory;
 
+pub use history::HistoryStatus;
 pub use memory::{CircuitStatus, MemoryStatus, PolicyStateStatus, SizeAt};
 
 /// What the operator has seen, decided and done.
@@ -85,6 +88,9 @@ pub struct ElasticJobStatus {
     /// The change of members on its way, with how far it is; where an agent drives rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<ChangeStatus>,
+    /// The last 10 changes of members, newest first; the first may be under way.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub history: Vec<HistoryStatus>,
     /// When the first round was decided; again after a suspension.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub start_time: Option<String>,
@@ -262,6 +268,12 @@ status! {
         /// Steps that had to be done again; absent = not known.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub steps_lost: Option<i64>,
+        /// Who decided it: `User`, `Policy`, `Loss` or `Operator`.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub by: String,
+        /// Why, in a sentence.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub why: String,
     }
 
     /// As in `metav1.Condition`.

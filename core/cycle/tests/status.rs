@@ -10,8 +10,8 @@ use eto_engine::decision::{Decision, Limit, Limiter, SignalSeen};
 use eto_engine::plan::Checkpoint;
 use eto_engine::policy::PolicyId;
 use eto_engine::state::{
-    AgentRound, Change, ChangeStep, Circuit, Condition, ConditionKind, ConditionReason, JobState, Kept, Memory, Phase,
-    ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness, Victim,
+    AgentRound, Change, ChangeBy, ChangeKind, ChangeOutcome, ChangeStep, Circuit, Condition, ConditionKind,
+    ConditionReason, HistoryEntry, JobState, Kept, LossClass, MAX_HISTORY, MAX_NAMES, Memory, Phase, ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness, Victim,
 };
 use eto_engine::time::Time;
 
@@ -69,7 +69,10 @@ fn state() -> JobState {
             refused: true,
             refusals: 2,
             cost: Some(ResizeCost { paused_ms: 4_200, steps_lost: Some(17) }),
+            by: ChangeBy::Policy,
+            why: "hpa: busy".to_string(),
         }),
+        history: vec![under_way(), HistoryEntry::default()],
         change: Some(Change {
             cause: RoundCause::Shrink,
             from: 5,
@@ -91,6 +94,28 @@ fn state() -> JobState {
             message: "from 5 to 7".to_string(),
             since: Time(1_799_999_999_999),
         }],
+    }
+}
+
+fn under_way() -> HistoryEntry {
+    HistoryEntry {
+        kind: ChangeKind::Replacement,
+        by: ChangeBy::Loss,
+        loss: Some(LossClass::NodeLost),
+        why: "worker 2 is not heard of".to_string(),
+        from: 3,
+        to: 5,
+        generation: 12,
+        attempts: 2,
+        started: Time(1_799_999_000_010),
+        stopped: Some(Time(1_799_999_000_011)),
+        ended: Some(Time(1_799_999_000_012)),
+        outcome: Some(ChangeOutcome::Refused),
+        paused_ms: Some(77),
+        steps_lost: Some(5),
+        left: vec!["train-worker-2-abcde".to_string()],
+        joined: vec!["train-worker-2-fghij".to_string()],
+        before: vec!["train-worker-1-abcde".to_string()],
     }
 }
 
@@ -230,11 +255,15 @@ fn a_condition_of_a_newer_version_is_left_out() {
 #[test]
 fn the_size_stays_in_its_budget() {
     let mut memory = memory();
+    let mut full_of_changes = state();
+    let names = || (0..MAX_NAMES).map(|n| format!("a-training-job-worker-{n}-abcde")).collect();
+    let full = HistoryEntry { why: "w".repeat(2000), left: names(), joined: names(), before: vec![], ..under_way() };
+    full_of_changes.history = vec![full; MAX_HISTORY];
     memory.policy_state = Some(KeptState { version: 1, bytes: vec![1; MAX_STORED_POLICY_STATE] });
     memory.placement.state = memory.policy_state.clone();
     memory.recommendations = (0..2000).map(|n| (Time(NOW.0 + u64::from(n) * 15_000), 5 + n % 2)).collect();
     memory.ups = (0..2000).map(|n| (Time(NOW.0 + n), 1)).collect();
-    let size = serde_json::to_vec(&status(&state(), &memory, Some(&decision()))).unwrap().len();
+    let size = serde_json::to_vec(&status(&full_of_changes, &memory, Some(&decision()))).unwrap().len();
     assert!(size < 64 * 1024, "{size}");
     memory.policy_state = Some(KeptState { version: 1, bytes: vec![1; 60_000] });
     memory.placement.state = memory.policy_state.clone();

@@ -1,6 +1,7 @@
 //! What is remembered of a job between looks: the durable part (status) and the volatile part (memory).
 
 mod condition;
+mod history;
 mod memory;
 mod round;
 
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use crate::time::Time;
 
 pub use condition::{Condition, ConditionKind, ConditionReason};
+pub use history::{ChangeBy, ChangeKind, ChangeOutcome, HistoryEntry, LossClass, MAX_HISTORY, MAX_NAMES};
 pub use memory::{Circuit, Kept, Memory, Steadiness};
 pub use round::{AgentRound, RoundMember, RoundMode, RoundOrder, RoundState};
 
@@ -74,6 +76,8 @@ pub struct JobState {
     pub last_resize: Option<ResizeRecord>,
     /// The change of members that is on its way, with how far it is. Rounds with an agent alone; `None` = none.
     pub change: Option<Change>,
+    /// The last changes of its members, newest first, at most [`MAX_HISTORY`]; the first may be under way.
+    pub history: Vec<HistoryEntry>,
     /// When the first round was decided (again after a suspension); `activeDeadlineSeconds` counts from here.
     pub started_at: Option<Time>,
     /// When it came to its end.
@@ -191,12 +195,19 @@ pub struct ResizeRecord {
     /// What it took, where that was measured (rounds with an agent).
     #[serde(default)]
     pub cost: Option<ResizeCost>,
+    /// Who decided it.
+    #[serde(default)]
+    pub by: ChangeBy,
+    /// Why, for people.
+    #[serde(default)]
+    pub why: String,
 }
 
 impl ResizeRecord {
     /// A resize that begins.
     pub fn new(from: u32, to: u32, decided: Time) -> Self {
-        ResizeRecord { from, to, decided, done: None, refused: false, refusals: 0, cost: None }
+        let (by, why) = (ChangeBy::Operator, String::new());
+        ResizeRecord { from, to, decided, done: None, refused: false, refusals: 0, cost: None, by, why }
     }
 
     /// What it cost the training: the measured pause, else the time from its decision to its end. Zero while it is in

@@ -7,7 +7,7 @@ use eto_api::{self as api, ElasticJobStatus};
 use eto_engine::contract::KeptState;
 use eto_engine::plan::Checkpoint;
 use eto_engine::state::{
-    AgentRound, Change, Circuit, Condition, JobState, Kept, Memory, ResizeCost, ResizeRecord, RoundMember, RoundState,
+    AgentRound, Change, Circuit, Condition, HistoryEntry, JobState, Kept, Memory, ResizeCost, ResizeRecord, RoundMember, RoundState,
     Steadiness, Victim,
 };
 use eto_engine::time::Time;
@@ -50,6 +50,8 @@ pub fn restore(status: &ElasticJobStatus, checkpoint: Option<PolicyCheckpoint>, 
         not_before: each(status.not_before.as_ref(), time)?,
         last_resize: each(status.last_resize.as_ref(), resize)?,
         change: each(status.change.as_ref(), change)?,
+        // For people alone: what this version can't read of it is left out.
+        history: status.history.iter().filter_map(history).collect(),
         started_at: each(status.start_time.as_ref(), time)?,
         finished_at: each(status.completion_time.as_ref(), time)?,
         message: status.message.clone(),
@@ -142,6 +144,30 @@ fn resize(r: &api::ResizeStatus) -> Option<ResizeRecord> {
         cost: r
             .paused_milliseconds
             .map(|paused| ResizeCost { paused_ms: long(paused), steps_lost: r.steps_lost.map(long) }),
+        by: named(&r.by).unwrap_or_default(),
+        why: r.why.clone(),
+    })
+}
+
+fn history(e: &api::HistoryStatus) -> Option<HistoryEntry> {
+    Some(HistoryEntry {
+        kind: named(&e.kind)?,
+        by: named(&e.by)?,
+        loss: each(e.loss.as_ref(), |l| named(l))?,
+        why: e.why.clone(),
+        from: int(e.from),
+        to: int(e.to),
+        generation: long(e.generation),
+        attempts: int(e.attempts),
+        started: time(&e.started)?,
+        stopped: each(e.stopped.as_ref(), time)?,
+        ended: each(e.ended.as_ref(), time)?,
+        outcome: each(e.outcome.as_ref(), |o| named(o))?,
+        paused_ms: e.paused_milliseconds.map(long),
+        steps_lost: e.steps_lost.map(long),
+        left: e.left.clone(),
+        joined: e.joined.clone(),
+        before: e.before.clone(),
     })
 }
 

@@ -5,7 +5,7 @@ use eto_engine::contract::KeptState;
 use eto_engine::decision::Decision;
 use eto_engine::job::JobSpec;
 use eto_engine::plan::Checkpoint;
-use eto_engine::state::{AgentRound, Change, Condition, JobState, Memory, ResizeRecord, RoundMember, RoundState};
+use eto_engine::state::{AgentRound, Change, Condition, HistoryEntry, JobState, Memory, ResizeRecord, RoundMember, RoundState};
 use eto_engine::time::Time;
 use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
@@ -68,6 +68,7 @@ pub fn to_status(f: &StatusFacts<'_>) -> ElasticJobStatus {
         not_before: s.not_before.map(rfc3339),
         last_resize: s.last_resize.as_ref().map(resize),
         change: s.change.as_ref().map(change),
+        history: s.history.iter().map(history).collect(),
         start_time: s.started_at.map(rfc3339),
         completion_time: s.finished_at.map(rfc3339),
         message: s.message.clone(),
@@ -151,6 +152,30 @@ fn resize(r: &ResizeRecord) -> api::ResizeStatus {
         refusals: r.refusals.into(),
         paused_milliseconds: r.cost.map(|c| int(c.paused_ms)),
         steps_lost: r.cost.and_then(|c| c.steps_lost).map(int),
+        by: name_of(&r.by),
+        why: cut(&r.why, SHORT),
+    }
+}
+
+fn history(e: &HistoryEntry) -> api::HistoryStatus {
+    api::HistoryStatus {
+        kind: name_of(&e.kind),
+        by: name_of(&e.by),
+        loss: e.loss.as_ref().map(name_of),
+        why: cut(&e.why, SHORT),
+        from: e.from.into(),
+        to: e.to.into(),
+        generation: int(e.generation),
+        attempts: e.attempts.into(),
+        started: rfc3339(e.started),
+        stopped: e.stopped.map(rfc3339),
+        ended: e.ended.map(rfc3339),
+        outcome: e.outcome.as_ref().map(name_of),
+        paused_milliseconds: e.paused_ms.map(int),
+        steps_lost: e.steps_lost.map(int),
+        left: e.left.clone(),
+        joined: e.joined.clone(),
+        before: e.before.clone(),
     }
 }
 

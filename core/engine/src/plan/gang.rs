@@ -49,7 +49,7 @@ impl Step<'_> {
         let size = self.round().map_or(0, |r| r.size);
         match sizes::at_most(self.job, there).filter(|fit| *fit < size) {
             Some(fit) => {
-                self.take_back(fit);
+                self.take_back(fit, why);
                 self.event(true, EventReason::GrowthRefused, format!("{why}; the job goes on with {fit}"));
                 self.begin_round(RoundCause::GrowthRefused, why);
             }
@@ -64,11 +64,12 @@ impl Step<'_> {
         self.begin_round(RoundCause::StartTimedOut, why);
     }
 
-    pub(super) fn take_back(&mut self, fit: u32) {
+    pub(super) fn take_back(&mut self, fit: u32, why: &str) {
         let (now, from) = (self.now, self.state.target);
         let refusals = self.state.last_resize.as_ref().map_or(0, |r| r.refusals).saturating_add(1);
         self.state.target = fit;
-        self.state.last_resize =
-            Some(ResizeRecord { done: Some(now), refused: true, refusals, ..ResizeRecord::new(from, fit, now) });
+        let record = ResizeRecord { why: why.to_owned(), ..ResizeRecord::new(from, fit, now) };
+        self.state.last_resize = Some(ResizeRecord { done: Some(now), refused: true, refusals, ..record });
+        self.notes.refused = Some(why.to_owned());
     }
 }

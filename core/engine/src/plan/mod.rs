@@ -7,6 +7,7 @@
 
 mod agent;
 mod gang;
+mod history;
 mod life;
 mod outcome;
 mod recover;

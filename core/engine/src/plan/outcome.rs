@@ -7,7 +7,7 @@ use super::{Action, EventReason};
 use crate::contract::{Framework, WorkerPhase};
 use crate::job::{CleanPods, RestartPolicy};
 use crate::observe::Pod;
-use crate::state::{ConditionReason, Phase, RoundCause};
+use crate::state::{ConditionReason, LossClass, Phase, RoundCause};
 use crate::time::Time;
 
 /// Back-off after the first failure in a row; doubles with each further one.
@@ -28,6 +28,16 @@ enum Loss<'a> {
     Disrupted(&'a Pod),
     /// Its pod failed.
     Failed(&'a Pod),
+}
+
+impl Loss<'_> {
+    fn class(&self) -> LossClass {
+        match self {
+            Loss::Gone(_) => LossClass::PodGone,
+            Loss::Disrupted(_) => LossClass::Disrupted,
+            Loss::Failed(_) => LossClass::PodFailed,
+        }
+    }
 }
 
 impl<'a> Step<'a> {
@@ -94,6 +104,7 @@ impl<'a> Step<'a> {
         round.restarts_charged = most;
         self.state.failures = self.state.failures.saturating_add(new);
         let message = format!("containers restarted in place; failures charged: {}", self.state.failures);
+        self.notes.restarted = true;
         self.event(true, EventReason::ContainersRestarted, message);
     }
 
@@ -131,6 +142,8 @@ impl<'a> Step<'a> {
             return true;
         }
         let why = charged.clone().or(first).unwrap_or_default();
+        let blamed = losses.iter().find(|l| matches!(l, Loss::Failed(_))).or(losses.first());
+        self.notes.loss = blamed.map(Loss::class);
         self.event(charged.is_some(), EventReason::WorkerLost, why.clone());
         if charged.is_some() {
             self.state.failures = self.state.failures.saturating_add(1);

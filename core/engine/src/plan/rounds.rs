@@ -8,7 +8,7 @@ use super::{Action, Addressing, EventReason, NewPod, hostname, service_name, tar
 use crate::job::JobSpec;
 use crate::observe::Pod;
 use crate::placement::NodeChoice;
-use crate::state::{Phase, RoundCause, RoundMode, RoundState, Victim};
+use crate::state::{ChangeBy, Phase, RoundCause, RoundMode, RoundState, Victim};
 use crate::time::{Time, millis};
 
 /// A pod that is being deleted on a node that is not ready is waited for this long beyond its own grace, in
@@ -43,7 +43,7 @@ impl Step<'_> {
         let template_hash = hash.or_else(|| old.as_ref().map(|r| r.template_hash.clone())).unwrap_or_default();
         let members = self.next_members(size);
         if old.as_ref().is_some_and(|r| r.size != size) && !self.in_flight_to(size) {
-            target::record(&mut self.state, size, self.now);
+            target::record(&mut self.state, size, ChangeBy::Operator, why.to_owned(), self.now);
         }
         self.state.last_generation = self.state.last_generation.max(self.newest_generation()) + 1;
         self.state.round = Some(RoundState {
@@ -61,6 +61,7 @@ impl Step<'_> {
         });
         self.state.change = None;
         self.note_members();
+        self.notes.why = Some(why.to_owned());
         self.state.started_at.get_or_insert(self.now);
         let message = format!("round {} of {size} workers: {why}", self.state.last_generation);
         self.event(false, EventReason::RoundStarted, message);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::history::Notes;
 use super::{Action, Event, EventReason, Plan, PlanFacts, target};
 use crate::job::JobSpec;
 use crate::observe::Pod;
@@ -14,6 +15,8 @@ pub(super) struct Step<'a> {
     pub(super) now: Time,
     /// By index, then creation.
     pub(super) pods: Vec<&'a Pod>,
+    /// As it was handed in.
+    pub(super) before: &'a JobState,
     pub(super) state: JobState,
     pub(super) actions: Vec<Action>,
     pub(super) events: Vec<Event>,
@@ -24,22 +27,25 @@ pub(super) struct Step<'a> {
     pub(super) in_round: BTreeSet<String>,
     /// See [`Plan::wants_image`].
     pub(super) wants_image: bool,
+    /// What the history is to say of this step.
+    pub(super) notes: Notes,
 }
 
 impl<'a> Step<'a> {
     pub(super) fn new(
         job: &'a JobSpec,
-        state: &JobState,
+        before: &'a JobState,
         pods: &'a [Pod],
         facts: &'a PlanFacts<'a>,
         now: Time,
     ) -> Self {
         let mut pods: Vec<&Pod> = pods.iter().collect();
         pods.sort_by(|a, b| (a.index, a.created, &a.uid).cmp(&(b.index, b.created, &b.uid)));
-        let state = state.clone();
+        let (state, notes, in_round) = (before.clone(), Notes::default(), BTreeSet::new());
         let (actions, events, looks) = (vec![], vec![], vec![]);
-        let (refusal, in_round, wants_image) = (None, BTreeSet::new(), false);
-        let mut step = Step { job, facts, now, pods, state, actions, events, looks, refusal, in_round, wants_image };
+        let (refusal, wants_image) = (None, false);
+        let mut step =
+            Step { job, facts, now, pods, before, state, actions, events, looks, refusal, in_round, wants_image, notes };
         step.note_members();
         step
     }
@@ -69,6 +75,7 @@ impl<'a> Step<'a> {
             self.clean_up();
             self.tell_end();
         }
+        self.note_history();
         self.tell();
     }
 

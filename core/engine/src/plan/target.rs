@@ -3,7 +3,7 @@
 use crate::decision::Decision;
 use crate::guard::{self, behavior, sizes};
 use crate::job::JobSpec;
-use crate::state::{JobState, Memory, ResizeRecord};
+use crate::state::{ChangeBy, JobState, Memory, ResizeRecord};
 use crate::time::Time;
 
 /// The size that is aimed at, with a changed `spec.replicas` and changed bounds taken into account.
@@ -19,7 +19,12 @@ pub fn effective_target(job: &JobSpec, state: &JobState) -> u32 {
 pub(super) fn rebase(job: &JobSpec, state: &mut JobState, now: Time) {
     let target = effective_target(job, state);
     if state.target != 0 && state.target != target {
-        record(state, target, now);
+        let why = if state.based_on == job.replicas {
+            "the range or the legal sizes have changed".to_owned()
+        } else {
+            format!("spec.replicas is {}", job.replicas)
+        };
+        record(state, target, ChangeBy::User, why, now);
     }
     state.target = target;
     state.based_on = job.replicas;
@@ -40,7 +45,7 @@ pub fn apply(job: &JobSpec, state: &mut JobState, memory: &mut Memory, decision:
     if to == from || ![before, from].contains(&decision.from) || sizes::down(job, to) != to {
         return to == from && from != before;
     }
-    record(state, to, now);
+    record(state, to, ChangeBy::Policy, why_of(decision), now);
     state.target = to;
     if let Some(behavior) = guard::rules(job).behavior() {
         let (events, longest, change) = if to > from {
@@ -55,8 +60,14 @@ pub fn apply(job: &JobSpec, state: &mut JobState, memory: &mut Memory, decision:
 
 /// A resize begins. Refusals in a row are carried over until a growth succeeds. Before the first round there is nothing
 /// to resize: the job starts at its target.
-pub(super) fn record(state: &mut JobState, to: u32, now: Time) {
+pub(super) fn record(state: &mut JobState, to: u32, by: ChangeBy, why: String, now: Time) {
     let Some(from) = state.round.as_ref().map(|r| r.size) else { return };
     let refusals = state.last_resize.as_ref().map_or(0, |r| r.refusals);
-    state.last_resize = Some(ResizeRecord { refusals, ..ResizeRecord::new(from, to, now) });
+    state.last_resize = Some(ResizeRecord { refusals, by, why, ..ResizeRecord::new(from, to, now) });
+}
+
+/// A policy's decision in a line: who decided, and the first of its reasons.
+fn why_of(decision: &Decision) -> String {
+    let name = decision.policy.as_ref().map_or("the policy", |p| p.name.as_str());
+    decision.reasons.first().map_or_else(|| name.to_owned(), |reason| format!("{name}: {}", reason.message))
 }

@@ -130,7 +130,7 @@ fn no_shrink_while_the_memory_is_younger_than_the_window() {
 fn one_resize_at_a_time_and_a_pause_as_long_as_it_took() {
     let mut look = look(4, None, &[]);
     let record =
-        |done| ResizeRecord { from: 2, to: 4, decided: ago(100), done, refused: false, refusals: 0, cost: None };
+        |done| ResizeRecord { done, ..ResizeRecord::new(2, 4, ago(100)) };
     look.state.last_resize = Some(record(None));
     assert_eq!(by(&look.decide(&native(|_| Some(8)))), [Limiter::ResizeInFlight]);
     // It took 60 s and was done 40 s ago.
@@ -164,13 +164,10 @@ fn a_job_that_waits_for_its_template_is_sized_all_the_same() {
 fn a_growth_that_was_taken_back_is_not_tried_at_once() {
     let mut look = look(4, None, &[]);
     let record = |refusals| ResizeRecord {
-        from: 8,
-        to: 4,
-        decided: ago(400),
         done: Some(ago(400)),
         refused: true,
         refusals,
-        cost: None,
+        ..ResizeRecord::new(8, 4, ago(400))
     };
     look.state.last_resize = Some(record(2));
     assert_eq!(by(&look.decide(&native(|_| Some(8)))), [Limiter::GrowthRefused], "the second time: 10 minutes");
@@ -323,7 +320,7 @@ fn by_hand_nobody_is_asked_and_a_refused_growth_is_tried_again_when_there_is_roo
         look.state.target = 3;
         look.state.round.as_mut().unwrap().size = 3;
         let done = Some(ago(100));
-        let record = ResizeRecord { from: 4, to: 3, decided: ago(100), done, refused: true, refusals: 1, cost: None };
+        let record = ResizeRecord { done, refused: true, refusals: 1, ..ResizeRecord::new(4, 3, ago(100)) };
         look.state.last_resize = Some(record);
         assert_eq!(by(&look.decide(&panic)), [Limiter::GrowthRefused]);
         look.at(NOW.plus(secs(300)));

@@ -6,6 +6,7 @@ mod common;
 mod controller;
 mod gang;
 mod guard;
+mod history;
 mod normalise;
 mod placement;
 mod plan;

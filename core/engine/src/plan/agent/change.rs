@@ -130,7 +130,7 @@ impl<'a> Step<'a> {
         if fit == self.state.target {
             return;
         }
-        self.take_back(fit);
+        self.take_back(fit, why);
         self.event(true, EventReason::GrowthRefused, format!("{why}; the job goes on with {fit}"));
         self.give_up_surplus(fit);
         self.looks.push(self.now.plus(self.job.elasticity.start_deadline));

@@ -33,6 +33,7 @@ impl Step<'_> {
             agent: Some(AgentRound { why: why.to_owned(), pods_from: before.pods_from, ..AgentRound::default() }),
         });
         self.note_members();
+        self.notes.why = Some(why.to_owned());
         if let Some(change) = &mut self.state.change {
             (change.step, change.since) = (ChangeStep::CreatingPods, self.now);
         }
@@ -177,7 +178,7 @@ impl Step<'_> {
     fn go_on_with(&mut self, there: u32, why: &str) {
         match smaller(self.job, there, self.state.target) {
             Some(fit) => {
-                self.take_back(fit);
+                self.take_back(fit, why);
                 self.event(true, EventReason::GrowthRefused, format!("{why}; the job goes on with {fit}"));
                 self.begin_gathering(RoundCause::GrowthRefused, why);
             }

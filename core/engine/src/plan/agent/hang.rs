@@ -7,7 +7,7 @@ use eto_membership::{Group, MemberRecord, MemberState};
 use super::super::EventReason;
 use super::super::step::Step;
 use super::orders::Begin;
-use crate::state::{JobState, RoundCause, RoundOrder};
+use crate::state::{JobState, LossClass, RoundCause, RoundOrder};
 use crate::time::{Time, millis};
 
 /// The shortest time without progress that counts as a hang: progress is written to the group every 10 s at most, and
@@ -75,6 +75,7 @@ impl Step<'_> {
         let again = cause == RoundCause::Hung && seen.since.since(began) < timeout;
         let then = if again { "again; its pods are replaced" } else { "its processes start again" };
         let why = format!("no progress for {} s, the last at step {}: {then}", timeout.as_secs(), seen.step);
+        self.notes.loss = Some(LossClass::Hung);
         self.event(true, EventReason::Hung, format!("round {generation} hangs: {why}"));
         self.state.failures = self.state.failures.saturating_add(1);
         if self.check_backoff_limit() {

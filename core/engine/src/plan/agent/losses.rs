@@ -12,7 +12,7 @@ use crate::contract::{Framework, WorkerPhase};
 use crate::guard::sizes;
 use crate::job::RestartPolicy;
 use crate::observe::Pod;
-use crate::state::{ConditionReason, Phase, RoundCause, RoundMember, RoundOrder};
+use crate::state::{ConditionReason, LossClass, Phase, RoundCause, RoundMember, RoundOrder};
 use crate::time::{Time, millis};
 
 /// Why a member can't go on in its round.
@@ -62,6 +62,20 @@ impl<'a> Loss<'a> {
         matches!(self, Loss::Leaving(_) | Loss::Finished(_))
     }
 
+    fn class(&self) -> LossClass {
+        match self {
+            Loss::Gone(_) => LossClass::PodGone,
+            Loss::Leaving(_) => LossClass::PodStopped,
+            Loss::Disrupted(_) => LossClass::Disrupted,
+            Loss::Failed(_) => LossClass::PodFailed,
+            Loss::CutOff(_) => LossClass::NodeLost,
+            Loss::Exited(..) => LossClass::ProcessFailed,
+            Loss::Finished(_) => LossClass::Finished,
+            Loss::Silent(_) => LossClass::NotHeard,
+            Loss::NotStarted(_) => LossClass::NotStarted,
+        }
+    }
+
     fn what(&self) -> String {
         match self {
             Loss::Gone(index) => format!("worker {index} is gone"),
@@ -90,7 +104,9 @@ impl<'a> Step<'a> {
         }
         // Where somebody was lost through nobody's fault, the others' processes failed for that.
         let free = losses.iter().find(|l| !l.is_own_fault());
-        let why = free.or(losses.first()).map(Loss::what).unwrap_or_default();
+        let blamed = free.or(losses.first());
+        let why = blamed.map(Loss::what).unwrap_or_default();
+        self.notes.loss = blamed.map(Loss::class);
         let charged = free.is_none();
         self.event(charged, EventReason::WorkerLost, why.clone());
         if charged {

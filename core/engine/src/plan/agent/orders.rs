@@ -61,6 +61,7 @@ impl<'a> Step<'a> {
             ..old
         });
         self.note_members();
+        self.notes.why = Some(begin.why.to_owned());
         let message = format!("round {generation} of {size} workers: {}", begin.why);
         self.event(false, EventReason::RoundStarted, message);
     }

@@ -2,6 +2,7 @@
 
 mod containers;
 mod hangs;
+mod history;
 mod images;
 mod losses;
 mod native;

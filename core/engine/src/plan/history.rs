@@ -1,0 +1,269 @@
+//! The history of a job's members: each step is compared with the state before it, and what has begun or ended since is
+//! noted. It is written with the state that has changed anyway.
+
+use super::step::{Step, members_of};
+use super::hostname;
+use crate::contract::WorkerPhase;
+use crate::job::RestartPolicy;
+use crate::observe::Pod;
+use crate::state::{
+    ChangeBy, ChangeKind, ChangeOutcome, HistoryEntry, LossClass, MAX_HISTORY, MAX_NAMES, ResizeRecord, RoundCause,
+    RoundState,
+};
+use crate::time::millis;
+
+/// What the rules of one step say of what they do.
+#[derive(Debug, Default)]
+pub(super) struct Notes {
+    /// Why a round began.
+    pub(super) why: Option<String>,
+    /// With which loss.
+    pub(super) loss: Option<LossClass>,
+    /// Why fewer workers than were aimed at have to do.
+    pub(super) refused: Option<String>,
+    /// Containers restarted in place.
+    pub(super) restarted: bool,
+}
+
+impl Step<'_> {
+    /// Brings the history up to this step. Planning again on the same facts adds nothing.
+    pub(super) fn note_history(&mut self) {
+        let notes = std::mem::take(&mut self.notes);
+        let now = self.now;
+        if self.state.phase.is_terminal() || self.state.phase == crate::state::Phase::Suspended {
+            self.open_entry_mut().into_iter().for_each(|e| e.end(ChangeOutcome::Interrupted, now));
+            return;
+        }
+        if let Some(round) = self.state.round.clone() {
+            match &notes.why {
+                Some(why) => self.note_round(&round, why, notes.loss),
+                // Taken over from what was published: what was under way is not what goes on.
+                None => self.interrupt(round.generation),
+            }
+            if notes.restarted {
+                self.note_restarts(&round);
+            }
+        }
+        if let Some(why) = &notes.refused {
+            self.note_refusal(why);
+        }
+        self.note_done();
+        self.state.history.truncate(MAX_HISTORY);
+    }
+
+    fn open_entry_mut(&mut self) -> Option<&mut HistoryEntry> {
+        self.state.history.first_mut().filter(|e| e.is_open())
+    }
+
+    /// What is under way for a round of another generation than this has come to nothing.
+    fn interrupt(&mut self, generation: u64) {
+        let now = self.now;
+        if let Some(open) = self.open_entry_mut().filter(|e| e.generation != generation) {
+            open.end(ChangeOutcome::Interrupted, now);
+        }
+    }
+
+    /// A round has begun: a further one of what is under way, or something new.
+    fn note_round(&mut self, round: &RoundState, why: &str, loss: Option<LossClass>) {
+        let generation = round.generation;
+        if self.state.history.first().is_some_and(|e| e.generation == generation) {
+            return;
+        }
+        let mut entry = self.entry(round, why, loss);
+        let open = self.state.history.first().filter(|e| e.is_open()).cloned();
+        if let Some(mut open) = open {
+            let again = matches!(round.cause, RoundCause::StartTimedOut | RoundCause::GrowthRefused);
+            if again || open.kind == entry.kind {
+                (open.generation, open.to) = (generation, round.size);
+                open.attempts = open.attempts.saturating_add(1);
+                open.stopped = open.stopped.or(entry.stopped);
+                // The latest loss is what it waits for now.
+                if entry.loss.is_some() {
+                    (open.loss, open.why) = (entry.loss, entry.why);
+                }
+                add(&mut open.left, entry.left);
+                self.state.history[0] = open;
+                return;
+            }
+            // Nothing has trained since it began.
+            entry.from = open.from;
+            entry.stopped = entry.stopped.or(open.stopped);
+            if !open.before.is_empty() {
+                entry.before = open.before;
+            }
+            self.interrupt(generation);
+        }
+        self.state.history.insert(0, entry);
+    }
+
+    fn entry(&self, round: &RoundState, why: &str, loss: Option<LossClass>) -> HistoryEntry {
+        let old = self.before.round.as_ref();
+        let resize = self.state.last_resize.as_ref().filter(|r| r.done.is_none() && r.to == self.state.target);
+        let (kind, by, why, started) = self.reason(round.cause, why, loss, resize);
+        let left = old.filter(|r| r.agent.is_none()).map(|r| self.gone_from(r)).unwrap_or_default();
+        let mut before = old.map(|r| self.names_of(r)).unwrap_or_default();
+        before.retain(|name| !left.contains(name));
+        HistoryEntry {
+            kind,
+            by,
+            loss,
+            why,
+            from: old.map_or(0, |r| r.size),
+            to: round.size,
+            generation: round.generation,
+            attempts: 1,
+            started,
+            stopped: old.and_then(|r| r.running_since).map(|_| self.now),
+            left: left.into_iter().take(MAX_NAMES).collect(),
+            before,
+            ..HistoryEntry::default()
+        }
+    }
+
+    /// What kind of change a round of this cause is, whose doing, why, and since when.
+    fn reason(
+        &self,
+        cause: RoundCause,
+        why: &str,
+        loss: Option<LossClass>,
+        resize: Option<&ResizeRecord>,
+    ) -> (ChangeKind, ChangeBy, String, crate::time::Time) {
+        let now = self.now;
+        let in_place = self.job.restart == RestartPolicy::OnFailure;
+        let plain = |kind, by| (kind, by, why.to_owned(), now);
+        match cause {
+            RoundCause::Start | RoundCause::StartTimedOut => plain(ChangeKind::Start, ChangeBy::User),
+            RoundCause::Resumed => plain(ChangeKind::Resume, ChangeBy::User),
+            RoundCause::TemplateChanged => plain(ChangeKind::Update, ChangeBy::User),
+            RoundCause::Hung => plain(ChangeKind::Restart, ChangeBy::Loss),
+            RoundCause::WorkerLost if loss == Some(LossClass::ProcessFailed) && in_place => {
+                plain(ChangeKind::Restart, ChangeBy::Loss)
+            }
+            RoundCause::WorkerLost => plain(ChangeKind::Replacement, ChangeBy::Loss),
+            RoundCause::GrowthRefused => plain(ChangeKind::Resize, ChangeBy::Operator),
+            RoundCause::Grow | RoundCause::Shrink => match resize {
+                Some(r) => (ChangeKind::Resize, r.by, r.why.clone(), r.decided),
+                // The target is what it was: a worker is back in the place of one that was lost.
+                None => plain(ChangeKind::Replacement, ChangeBy::Loss),
+            },
+        }
+    }
+
+    /// Names of a round's members; where a pod is gone, the worker's host name.
+    fn names_of(&self, round: &RoundState) -> Vec<String> {
+        let named = |pod: Option<&&Pod>, index: u32| {
+            pod.map_or_else(|| hostname(&self.job.key.name, index), |p| p.name.clone())
+        };
+        if let Some(agent) = &round.agent {
+            let of = |uid: &str| self.pods.iter().find(|p| p.uid == uid);
+            return agent.members.iter().map(|m| named(of(&m.uid), m.index)).collect();
+        }
+        let of = |index: u32| self.pods.iter().find(|p| p.index == index && p.round == round.generation);
+        members_of(round).into_iter().map(|index| named(of(index), index)).collect()
+    }
+
+    /// Names of the members of a round by recreation that were lost or are given up.
+    fn gone_from(&self, round: &RoundState) -> Vec<String> {
+        let lost = |pod: &&&Pod| pod.phase == WorkerPhase::Failed || pod.deleting.is_some();
+        let given_up = |pod: &&&Pod| self.state.victims.iter().any(|v| v.uid == pod.uid);
+        let of_round = || self.pods.iter().filter(|p| p.round == round.generation);
+        let there: Vec<u32> = of_round().map(|p| p.index).collect();
+        let missing = members_of(round).into_iter().filter(|i| round.complete.is_some() && !there.contains(i));
+        let mut gone: Vec<String> = missing.map(|index| hostname(&self.job.key.name, index)).collect();
+        gone.extend(of_round().filter(|p| lost(p) || given_up(p)).map(|p| p.name.clone()));
+        gone
+    }
+
+    /// Containers that restarted in place: no round begins for them.
+    fn note_restarts(&mut self, round: &RoundState) {
+        let now = self.now;
+        let loss = Some(LossClass::ContainerRestarted);
+        let same = self.state.history.first_mut().filter(|e| e.loss == loss && e.generation == round.generation);
+        if let Some(entry) = same {
+            entry.attempts = entry.attempts.saturating_add(1);
+            entry.ended = Some(now);
+            return;
+        }
+        let entry = HistoryEntry {
+            kind: ChangeKind::Restart,
+            by: ChangeBy::Loss,
+            loss,
+            why: "containers restarted in place".to_owned(),
+            from: round.size,
+            to: round.size,
+            generation: round.generation,
+            attempts: 1,
+            started: now,
+            ended: Some(now),
+            outcome: Some(ChangeOutcome::Done),
+            ..HistoryEntry::default()
+        };
+        // What is under way stays at the head.
+        let at = usize::from(self.state.history.first().is_some_and(HistoryEntry::is_open));
+        self.state.history.insert(at, entry);
+    }
+
+    /// Fewer workers than were aimed at have to do.
+    fn note_refusal(&mut self, why: &str) {
+        let (now, target) = (self.now, self.state.target);
+        if let Some(open) = self.open_entry_mut() {
+            open.outcome = Some(ChangeOutcome::Refused);
+            open.why = format!("{}; {why}", open.why);
+            return;
+        }
+        let wanted = self.before.last_resize.as_ref().filter(|r| r.done.is_none());
+        let from = self.round().map_or(0, |r| r.size);
+        let (kind, by, began, started) = match wanted {
+            Some(r) => (ChangeKind::Resize, r.by, format!("{}; {why}", r.why), r.decided),
+            None => (ChangeKind::Replacement, ChangeBy::Loss, why.to_owned(), now),
+        };
+        let generation = self.round().map_or(0, |r| r.generation);
+        let outcome = Some(ChangeOutcome::Refused);
+        let entry =
+            HistoryEntry { kind, by, why: began, from, to: target, generation, attempts: 1, started, ended: Some(now), outcome, ..HistoryEntry::default() };
+        self.state.history.insert(0, entry);
+    }
+
+    /// All members of the round are at work.
+    fn note_done(&mut self) {
+        let Some(round) = self.state.round.clone() else { return };
+        let Some(since) = round.running_since else { return };
+        let names = self.names_of(&round);
+        let job = self.job.key.name.clone();
+        let lost = [&self.before.change, &self.state.change].into_iter().flatten().find_map(|c| c.steps_lost);
+        let Some(entry) = self.open_entry_mut().filter(|e| e.generation == round.generation) else { return };
+        if matches!(entry.kind, ChangeKind::Resize | ChangeKind::Replacement | ChangeKind::Restart) {
+            let was = |name: &String| match &round.agent {
+                Some(_) => entry.before.contains(name),
+                None => entry.before.iter().any(|old| worker_of(&job, old) == worker_of(&job, name)),
+            };
+            let joined: Vec<String> = names.iter().filter(|n| !was(n)).cloned().collect();
+            let left: Vec<String> = match &round.agent {
+                Some(_) => entry.before.iter().filter(|n| !names.contains(n)).cloned().collect(),
+                None => Vec::new(),
+            };
+            add(&mut entry.joined, joined);
+            add(&mut entry.left, left);
+            entry.steps_lost = lost;
+        }
+        entry.to = round.size;
+        entry.paused_ms = entry.stopped.map(|stopped| millis(since.since(stopped)));
+        entry.end(ChangeOutcome::Done, since);
+    }
+}
+
+/// Which worker a pod of the job is, by its name: `<job>-worker-<index>` (of the master: `<job>-master-0`), and
+/// whatever follows.
+fn worker_of<'n>(job: &str, pod: &'n str) -> Option<&'n str> {
+    let rest = pod.strip_prefix(job)?;
+    rest.strip_prefix("-worker-").or_else(|| rest.strip_prefix("-master-"))?.split('-').next()
+}
+
+/// Adds names that are not there yet, up to the limit.
+fn add(names: &mut Vec<String>, more: Vec<String>) {
+    for name in more {
+        if names.len() < MAX_NAMES && !names.contains(&name) {
+            names.push(name);
+        }
+    }
+}
