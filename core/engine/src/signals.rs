@@ -16,6 +16,11 @@ pub mod builtin {
     pub const GPU: &str = "gpu-utilisation";
     /// GPU memory in use, in whole GPUs' worth (share of the frame buffer, summed over GPUs).
     pub const GPU_MEMORY: &str = "gpu-memory-utilisation";
+    /// What the whole job trains, in samples per second (in steps per second where its script tells no samples). One
+    /// value for the job.
+    pub const THROUGHPUT: &str = "training-throughput";
+    /// All of them.
+    pub const ALL: [&str; 5] = [CPU, MEMORY, GPU, GPU_MEMORY, THROUGHPUT];
 }
 
 /// What identifies a signal to fetch: jobs that want the same one share the query.

@@ -57,6 +57,13 @@ pub struct Wanted {
     pub unservable: Option<String>,
 }
 
+impl Wanted {
+    /// Whether it is the built-in throughput: one value for the job that is nevertheless its workers' doing.
+    pub(crate) fn is_throughput(&self) -> bool {
+        self.id.as_ref().is_some_and(|id| id.query.is_none() && id.name == builtin::THROUGHPUT)
+    }
+}
+
 /// The signals to fetch for a job, without duplicates, in a stable order.
 pub fn signal_ids(job: &JobSpec, wants: &[SignalWant]) -> Vec<SignalId> {
     let mut ids: Vec<SignalId> = wanted(job, wants).into_iter().filter_map(|w| w.id).collect();
@@ -89,7 +96,7 @@ fn of_want(job: &JobSpec, want: &SignalWant) -> Wanted {
         0 => DEFAULT_WINDOW_S,
         s => s.clamp(WINDOW_RANGE_S.0, WINDOW_RANGE_S.1),
     };
-    let built_in = [builtin::CPU, builtin::MEMORY, builtin::GPU, builtin::GPU_MEMORY].contains(&want.name.as_str());
+    let built_in = builtin::ALL.contains(&want.name.as_str());
     let unservable = (!built_in && want.query.is_none())
         .then(|| format!("the policy wants the signal {:?}, which is not built in and has no query", want.name));
     // A job's name is a DNS label, so it can't end the string that it stands in. Each such job has a query of its own.
@@ -165,6 +172,9 @@ fn source(metric: &MetricSpec) -> Result<Source, String> {
         MetricKind::Pods => {
             let query = Some(selector(&metric.name, &metric.selector));
             Ok(Source { name: metric.name.clone(), query, key: None })
+        }
+        MetricKind::External if metric.name == builtin::THROUGHPUT && metric.selector.is_empty() => {
+            built_in(builtin::THROUGHPUT)
         }
         MetricKind::Object | MetricKind::External => Ok(summed(metric)),
     }

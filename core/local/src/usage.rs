@@ -83,6 +83,7 @@ impl Usage {
             (None, builtin::MEMORY) => memory,
             (None, builtin::GPU) => |track, window| mean(track, window, |r| r.gpu),
             (None, builtin::GPU_MEMORY) => |track, window| mean(track, window, |r| r.gpu_memory),
+            (None, builtin::THROUGHPUT) => return self.untold(),
             _ => return self.unknown(id),
         };
         let samples: HashMap<String, Sample> =
@@ -94,6 +95,12 @@ impl Usage {
             healthy_since: self.since,
             ..SignalData::default()
         }
+    }
+
+    /// What agents tell: there are none here.
+    fn untold(&self) -> SignalData {
+        let trouble = Some("agents in the pods tell it, and there are none here".to_owned());
+        SignalData { trouble, healthy_since: self.since, ..SignalData::default() }
     }
 
     fn unknown(&self, id: &SignalId) -> SignalData {

@@ -76,6 +76,8 @@ pub mod looked_for {
     pub const GPU_HOSTNAME: &str = "GPU rows with hostname";
     /// The label of older exporters.
     pub const GPU_HOSTNAME_OLD: &str = "GPU rows with Hostname";
+    /// Speeds of trainings, from the agents.
+    pub const THROUGHPUT: &str = "agents' throughput";
     /// MIG instances.
     pub const GPU_MIG: &str = "MIG instances";
 }
@@ -108,6 +110,11 @@ fn selectors(settings: &PrometheusSettings) -> Vec<(&'static str, String, &'stat
         ),
         (l::GPU_HOSTNAME, any_gpu(r#"hostname!="""#), "newer exporter"),
         (l::GPU_HOSTNAME_OLD, any_gpu(r#"Hostname!="""#), "older exporter"),
+        (
+            l::THROUGHPUT,
+            format!(r#"{{__name__=~"eto_agent_(samples|steps)_per_second",elastic_job!=""{further}}}"#),
+            "training-throughput needs it, with the label elastic_job",
+        ),
         (l::GPU_MIG, any_gpu(r#"GPU_I_ID!="""#), "each counts as one GPU"),
     ]
 }

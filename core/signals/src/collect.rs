@@ -49,6 +49,7 @@ pub(crate) fn fold(
 ) -> Result<bool, SourceError> {
     let notes = match &bodies.shape {
         Shape::Pods => fold_pods(data, bodies, wanted, now)?,
+        Shape::Jobs => fold_jobs(data, bodies, wanted, label, now)?,
         Shape::Gpu | Shape::GpuMemory => gpu::fold(data, bodies, wanted, now)?,
         Shape::Custom { only } => fold_custom(data, bodies, only.as_deref(), wanted, label, now)?,
     };
@@ -79,6 +80,31 @@ fn fold_pods(
         notes[1] = read(times, &mut |row| {
             let Some((namespace, pod)) = owner(row) else { return };
             if let Some(known) = data.per_pod.get_mut(namespace).and_then(|pods| pods.get_mut(pod)) {
+                known.at = known.at.max(sampled(now, row.evaluated, row.value));
+            }
+        })?;
+    }
+    Ok(notes)
+}
+
+fn fold_jobs(
+    data: &mut SignalData,
+    bodies: &Bodies,
+    wanted: &BTreeSet<String>,
+    label: &str,
+    now: Time,
+) -> Result<[Notes; 2], SourceError> {
+    let key = |row: &Row<'_, '_>| Some(series_key([(JOB_LABEL, row.label(JOB_LABEL)?)]));
+    let values = read(&bodies.values, &mut |row| {
+        let Some(namespace) = row.label(label).filter(|n| wanted.contains(*n)) else { return };
+        let Some(key) = key(row) else { return };
+        entry(&mut data.per_key, namespace).insert(key, Sample { value: row.value, at: Time(0) });
+    })?;
+    let mut notes = [values, Notes::default()];
+    if let Some(times) = &bodies.times {
+        notes[1] = read(times, &mut |row| {
+            let Some(jobs) = row.label(label).and_then(|n| data.per_key.get_mut(n)) else { return };
+            if let Some(known) = key(row).and_then(|key| jobs.get_mut(&key)) {
                 known.at = known.at.max(sampled(now, row.evaluated, row.value));
             }
         })?;

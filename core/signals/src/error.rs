@@ -138,7 +138,7 @@ pub enum SourceError {
     Query(#[from] QueryError),
     /// No built-in signal has this name, and it has no query.
     #[error(
-        "there is no built-in signal {name:?}; built-in are cpu-utilisation, memory-utilisation, gpu-utilisation and gpu-memory-utilisation; others need a query"
+        "there is no built-in signal {name:?}; built-in are cpu-utilisation, memory-utilisation, gpu-utilisation, gpu-memory-utilisation and training-throughput; others need a query"
     )]
     UnknownSignal {
         /// The name asked for.

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use eto_engine::signals::{SignalId, builtin};
+use eto_engine::signals::{JOB_LABEL, SignalId, builtin};
 
 use crate::promql::{Custom, Forced, alternation, quote};
 use crate::settings::PrometheusSettings;
@@ -18,6 +18,8 @@ pub(crate) enum Shape {
     Gpu,
     /// One row per GPU and exporter; shares of frame buffers in use.
     GpuMemory,
+    /// One value per job, by the label [`JOB_LABEL`].
+    Jobs,
     /// A custom query's result, of this one namespace or of those its series name.
     Custom {
         /// The only namespace, if the query was sent for one.
@@ -72,6 +74,7 @@ pub(crate) fn plan(
         }
         builtin::GPU => gpu(settings, id.window_s.gt(&0).then_some(window.as_str())),
         builtin::GPU_MEMORY => gpu_memory(settings),
+        builtin::THROUGHPUT => throughput(settings, namespaces, &window),
         _ => return None,
     };
     Some(vec![request])
@@ -176,6 +179,26 @@ fn gpu_memory(settings: &PrometheusSettings) -> Request {
 fn selector(settings: &PrometheusSettings, metric: &str) -> String {
     let further = further(settings);
     if further.is_empty() { metric.to_owned() } else { format!("{metric}{{{}}}", &further[1..]) }
+}
+
+/// Gauges of the agents, better first: each of them is the speed of the last minute, of all workers together, as the
+/// scripts of this rank tell it.
+const THROUGHPUT: [&str; 2] = ["eto_agent_samples_per_second", "eto_agent_steps_per_second"];
+
+/// What all ranks tell is the same thing, so the largest is the job's. Series that do not say whose job they are of are
+/// left out: they would be taken for another's.
+fn throughput(settings: &PrometheusSettings, namespaces: &BTreeSet<String>, window: &str) -> Request {
+    let label = &settings.namespace_label;
+    let (names, further) = (quote(&alternation(namespaces)), further(settings));
+    let selector = |metric: &str| format!(r#"{metric}{{{label}=~{names},{JOB_LABEL}!=""{further}}}"#);
+    let all = |read: &dyn Fn(&str) -> String| {
+        THROUGHPUT.map(|metric| format!("max by ({label}, {JOB_LABEL}) ({})", read(metric))).join(" or ")
+    };
+    Request {
+        shape: Shape::Jobs,
+        values: all(&|metric| format!("avg_over_time({}[{window}])", selector(metric))),
+        times: Some(all(&|metric| format!("timestamp({})", selector(metric)))),
+    }
 }
 
 fn plan_custom(settings: &PrometheusSettings, custom: &Custom, namespaces: &BTreeSet<String>) -> Vec<Request> {

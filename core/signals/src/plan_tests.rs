@@ -17,7 +17,7 @@ fn one(settings: &PrometheusSettings, id: &SignalId) -> Request {
 fn every_built_in_query_parses_and_is_one_for_all_namespaces() {
     let mut settings = PrometheusSettings::default();
     settings.matchers.insert("cluster".to_owned(), "x\"y".to_owned());
-    for name in [builtin::CPU, builtin::MEMORY, builtin::GPU, builtin::GPU_MEMORY] {
+    for name in builtin::ALL {
         for container in [None, Some("trainer")] {
             for window in [0, 60] {
                 let plan = plan(&settings, &id(name, container, window), None, &namespaces(&["a", "b"])).unwrap();
@@ -46,6 +46,19 @@ fn windows_hold_four_scrapes() {
     assert!(
         one(&settings, &id(builtin::GPU, None, 60)).values.contains("avg_over_time(DCGM_FI_DEV_GPU_UTIL[60000ms])")
     );
+}
+
+#[test]
+fn throughput_is_one_value_for_each_job_and_samples_come_before_steps() {
+    let settings = PrometheusSettings { namespace_label: "exported_namespace".to_owned(), ..PrometheusSettings::default() };
+    let request = one(&settings, &id(builtin::THROUGHPUT, None, 60));
+    assert_eq!(request.shape, Shape::Jobs);
+    let (samples, steps) = request.values.split_once(" or ").unwrap();
+    assert!(samples.contains("eto_agent_samples_per_second") && steps.contains("eto_agent_steps_per_second"));
+    for part in [samples, steps] {
+        assert!(part.starts_with("max by (exported_namespace, elastic_job) (avg_over_time("), "{part}");
+        assert!(part.contains(r#"exported_namespace=~"a|b",elastic_job!="""#) && part.contains("[60000ms]"), "{part}");
+    }
 }
 
 #[test]

@@ -82,6 +82,33 @@ async fn renamed_labels_are_read() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn throughput_is_the_job_s_and_shows_its_age() {
+    let agents = Exporter::start(&page("agents.prom")).await;
+    // Scraped twice: still one speed.
+    let server = Server::start(&[job("elastic-agents", &agents), job("elastic-agents-again", &agents)]);
+    let prometheus = Prometheus::new(server.settings()).unwrap();
+    let throughput = builtin(names::THROUGHPUT, 3);
+    let of = |d: &SignalData, namespace: &str, job: &str| {
+        d.per_key.get(namespace)?.get(&format!("elastic_job={job:?}")).copied()
+    };
+    let is = |d: &SignalData, namespace: &str, job: &str, expected: f64| {
+        of(d, namespace, job).is_some_and(|s| (s.value - expected).abs() < 1e-6)
+    };
+    let data = until(&prometheus, &throughput, &["team-a", "team-b"], |d| {
+        is(d, "team-a", "train", 812.5) && is(d, "team-a", "steps", 7.5) && is(d, "team-b", "train", 20.0)
+    })
+    .await;
+    assert!(data.trouble.is_none() && data.namespace_trouble.is_empty(), "{data:?}");
+    assert_eq!(data.per_key["team-a"].len(), 2, "who does not say whose it is counts for nobody: {data:?}");
+    assert!(now().since(of(&data, "team-a", "train").unwrap().at) < Duration::from_secs(5), "{data:?}");
+    let one = until(&prometheus, &throughput, &["team-b"], |d| is(d, "team-b", "train", 20.0)).await;
+    assert_eq!(one.per_key.len(), 1, "only what was asked for: {one:?}");
+    // The agents are gone: what is still averaged shows its age, and then there is nothing.
+    agents.set(None);
+    until(&prometheus, &throughput, &["team-a"], |d| of(d, "team-a", "train").is_none()).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn gpus_of_every_kind() {
     let plain = Exporter::start(&page("dcgm.prom")).await;
     let renamed = Exporter::start(

@@ -18,7 +18,8 @@ pub struct GpuEfficiencyConfig {
     /// Largest growth at once, as a share of the size (at least one worker).
     pub grow_by: f64,
     /// PromQL for the job's training throughput (samples or steps per second, summed over workers or per pod). Without
-    /// it the policy goes by utilisation alone.
+    /// it the built-in signal `training-throughput` is taken, which agents in the pods tell; without that too the policy
+    /// goes by utilisation alone.
     pub throughput_query: Option<String>,
     /// What a worker more must give at least, as a share of what a worker gives at the smaller size.
     pub min_marginal_efficiency: f64,

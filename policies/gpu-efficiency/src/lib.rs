@@ -15,7 +15,7 @@ pub use config::GpuEfficiencyConfig;
 use memory::Memory;
 use worth::{Verdict, growth, shrink_pays, step_back};
 
-/// Name of the optional signal.
+/// Name of the optional signal, a built-in one.
 const THROUGHPUT: &str = "training-throughput";
 const UTILISATION: &str = "gpu-utilisation";
 
@@ -31,11 +31,14 @@ impl ScalingPolicy for GpuEfficiency {
 
     fn signals(config: &GpuEfficiencyConfig) -> Vec<SignalWant> {
         let utilisation = SignalWant::utilisation(UTILISATION).required().window(config.window_seconds);
-        let throughput = config.throughput_query.as_ref().map(|query| {
-            // Not required: without it, the policy goes by utilisation alone.
-            SignalWant::query(THROUGHPUT, query, Direction::None, 0.0, 1e12).window(config.window_seconds)
-        });
-        [Some(utilisation), throughput].into_iter().flatten().collect()
+        // Not required: without it, the policy goes by utilisation alone. Without a query it is the built-in signal.
+        let throughput = SignalWant {
+            query: config.throughput_query.clone(),
+            direction: Direction::None,
+            high: 1e12,
+            ..SignalWant::utilisation(THROUGHPUT)
+        };
+        vec![utilisation, throughput.window(config.window_seconds)]
     }
 
     fn problems(config: &GpuEfficiencyConfig) -> Vec<String> {

@@ -45,8 +45,8 @@ pub(crate) fn measure(facts: &Facts<'_>, pods: &[&Pod], wanted: Wanted) -> Measu
     let per_pod = data.and_then(|d| d.per_pod.get(namespace));
     let single = data.and_then(|d| of_job(facts, &wanted, d));
     let known = per_pod.is_some_and(|m| pods.iter().any(|p| m.contains_key(&p.name)));
-    let shape =
-        if wanted.job_level || (single.is_some() && !known) { SignalShape::Job } else { SignalShape::PerWorker };
+    let of_job = wanted.job_level || wanted.is_throughput() || (single.is_some() && !known);
+    let shape = if of_job { SignalShape::Job } else { SignalShape::PerWorker };
     let found = match shape {
         SignalShape::Job => vec![judge_job(facts, &wanted, single)],
         SignalShape::PerWorker => pods.iter().map(|p| judge_worker(facts, &wanted, p, per_pod)).collect(),
@@ -102,7 +102,8 @@ fn judge_worker(facts: &Facts<'_>, wanted: &Wanted, pod: &Pod, samples: Option<&
 
 fn judge_job(facts: &Facts<'_>, wanted: &Wanted, sample: Option<Sample>) -> Found {
     // What HPA calls Object and External metrics are not of the workers: a restart does not make them look idle.
-    let since = if wanted.job_level { Some(Time(0)) } else { facts.state.round.as_ref().and_then(|r| r.running_since) };
+    let others = wanted.job_level && !wanted.is_throughput();
+    let since = if others { Some(Time(0)) } else { facts.state.round.as_ref().and_then(|r| r.running_since) };
     judge(facts, wanted, sample, since)
 }
 

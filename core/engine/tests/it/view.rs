@@ -1,5 +1,5 @@
 use eto_engine::contract::{Direction, MetricKind, MetricTarget, NONE, Quality, SignalShape, SignalWant, WorkerPhase};
-use eto_engine::signals::Sample;
+use eto_engine::signals::{Sample, builtin};
 use eto_engine::view::remember;
 use proptest::prelude::*;
 
@@ -135,6 +135,35 @@ fn a_result_without_pods_is_of_the_job() {
     assert_eq!((s.shape, s.quality, s.values.as_slice()), (SignalShape::Job, Quality::Ok, &[123.0][..]));
     look.state.round.as_mut().unwrap().running_since = Some(ago(5));
     assert_eq!(quality(&look).0, Quality::Warming, "throughput of a restarting job is no measure");
+}
+
+#[test]
+fn throughput_is_one_value_of_the_job_and_warms_up_with_each_round() {
+    let throughput = metric(MetricKind::External, builtin::THROUGHPUT, MetricTarget::AverageValue(100.0));
+    let mut spec = job(1, 2, 10);
+    spec.scaling = Some(scaling(vec![throughput], false));
+    let mine = format!("elastic_job={:?}", spec.key.name);
+    let mut look = Look::new(spec, 2, vec![], &[]);
+    let (id, data) = look.signals.signals.iter_mut().next().unwrap();
+    assert_eq!((id.name.as_str(), &id.query), (builtin::THROUGHPUT, &None), "no query of the user's");
+    let data = {
+        data.per_key.insert("team-a".into(), [("elastic_job=\"other\"".into(), Sample { value: 7.0, at: NOW })].into());
+        data.clone()
+    };
+    let s = look.view().input.signals.remove(0);
+    assert_eq!((s.shape, s.quality, s.coverage), (SignalShape::Job, Quality::Absent, 0.0), "another job's is not ours");
+    let mut with = data;
+    with.per_key.get_mut("team-a").unwrap().insert(mine, Sample { value: 250.0, at: NOW });
+    look.signals.signals.values_mut().for_each(|d| *d = with.clone());
+    let s = look.view().input.signals.remove(0);
+    assert_eq!((s.shape, s.quality, s.values.as_slice()), (SignalShape::Job, Quality::Ok, &[250.0][..]));
+    look.state.round.as_mut().unwrap().running_since = Some(ago(5));
+    assert_eq!(quality(&look).0, Quality::Warming, "a job that restarts is slow for that alone");
+    look.state.round.as_mut().unwrap().running_since = Some(ago(5000));
+    look.signals.signals.values_mut().flat_map(|d| d.per_key.values_mut()).flat_map(|k| k.values_mut()).for_each(
+        |s| s.at = ago(200),
+    );
+    assert_eq!(quality(&look).0, Quality::Stale);
 }
 
 #[test]
