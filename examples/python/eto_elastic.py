@@ -23,6 +23,7 @@ See docs/agent.md and docs/checkpoints.md.
 
 import array
 import contextlib
+import faulthandler
 import json
 import math
 import os
@@ -76,6 +77,7 @@ class Job:
         self._drain_file = env.get("ETO_DRAIN_FILE")
         self._poll_seconds, self._progress_seconds = poll_seconds, progress_seconds
         self._next_poll = self._next_progress = 0.0
+        self._worked = None
         self._stop = False
         self._claimed = set()
         if threading.current_thread() is threading.main_thread():
@@ -119,7 +121,36 @@ class Job:
             told["epoch"] = int(epoch)
         if loss is not None and math.isfinite(float(loss)):
             told["loss"] = float(loss)
+        if self._worked is not None:
+            told["workSeconds"] = self._worked
         self._ask("/v1/progress", told)
+
+    @contextlib.contextmanager
+    def working(self):
+        """Around what this process does by itself in a step: loading its batch, its forward pass. Nothing in which it
+        waits for others (all-reduce, barriers, the backward pass of DDP) may be in it, and what runs on a GPU must have
+        ended in it. With this, a worker that keeps the others waiting is found (`status.stragglers`)."""
+        since = time.monotonic()
+        try:
+            yield
+        finally:
+            self._worked = (self._worked or 0.0) + time.monotonic() - since
+
+    def print_stacks_when_hung(self, number=None):
+        """Asks the agent for a signal (SIGUSR1, or `number`) when the job is stopped because it makes no progress any more
+        (`elasticity.hangTimeoutSeconds`), and prints the stacks of all threads to stderr when it comes. It works in a
+        process that hangs in C too. The signal must not have another use. True if the agent will send it."""
+        if self._agent is None or not hasattr(signal, "SIGUSR1"):
+            return False
+        chosen = signal.Signals(signal.SIGUSR1 if number is None else number)
+        try:
+            faulthandler.register(chosen, all_threads=True)
+        except (OSError, ValueError, RuntimeError, AttributeError):  # stderr is no file, say
+            return False
+        told = {"pid": os.getpid(), "signal": chosen.name}
+        if self.generation:
+            told["generation"] = self.generation
+        return self._ask("/v1/on-hang", told) is not None
 
     def _ask(self, path, told=None):
         if self._agent is None:

@@ -3,6 +3,7 @@
 use eto_membership::agent::{Agent, Event};
 use eto_membership::{Order, Progress};
 use hyper::StatusCode;
+use nix::sys::signal::Signal;
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -19,6 +20,12 @@ pub(crate) enum Wish {
     Round,
     /// The script tells something.
     Tell(Event),
+    /// A process wants this signal when the job hangs, before it is asked to stop.
+    Dump {
+        generation: Option<u64>,
+        pid: i32,
+        signal: Signal,
+    },
 }
 
 #[derive(Deserialize)]
@@ -35,8 +42,20 @@ struct Told {
     samples: Option<u64>,
     epoch: Option<u64>,
     loss: Option<f64>,
+    work_seconds: Option<f64>,
     generation: Option<u64>,
 }
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct OnHang {
+    pid: i32,
+    signal: String,
+    generation: Option<u64>,
+}
+
+/// Signals that a script can have sent: those by which it can be told to print something and go on, or to dump core.
+const DUMPS: [Signal; 4] = [Signal::SIGUSR1, Signal::SIGUSR2, Signal::SIGQUIT, Signal::SIGABRT];
 
 /// Reads a request; one that is not `local` gets probes and metrics only. `Err` is the answer to one that can't be read.
 pub(crate) fn read(local: bool, method: &str, path: &str, body: &[u8]) -> Result<Wish, Answer> {
@@ -53,13 +72,28 @@ pub(crate) fn read(local: bool, method: &str, path: &str, body: &[u8]) -> Result
             Ok(Wish::Tell(Event::CheckpointTold { generation: told.generation, step: told.step }))
         }
         ("POST", "/v1/progress") => {
-            let Told { step, samples, epoch, loss, generation } = parse(body)?;
+            let Told { step, samples, epoch, loss, work_seconds, generation } = parse(body)?;
             let generation = generation.unwrap_or(0);
-            Ok(Wish::Tell(Event::ProgressTold(Progress { generation, step, samples, epoch, loss, at_ms: 0 })))
+            // What is no time is none, and casts saturate.
+            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+            let work_ms = work_seconds.filter(|s| *s >= 0.0).map(|s| (s * 1000.0) as u64);
+            let told = Progress { generation, step, samples, epoch, loss, work_ms, at_ms: 0 };
+            Ok(Wish::Tell(Event::ProgressTold(told)))
         }
-        (_, "/healthz" | "/readyz" | "/metrics" | "/v1/round" | "/v1/checkpointed" | "/v1/progress") => {
-            Err(Answer::text(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}\n")))
+        ("POST", "/v1/on-hang") => {
+            let OnHang { pid, signal, generation } = parse(body)?;
+            let signal = DUMPS.into_iter().find(|s| s.as_str() == signal).filter(|_| pid > 1);
+            let signal = signal.ok_or_else(|| {
+                let names = DUMPS.map(Signal::as_str).join(", ");
+                let error = format!("the body: pid is a process of yours, signal one of {names}");
+                Answer::json(StatusCode::BAD_REQUEST, &json!({ "error": error }))
+            })?;
+            Ok(Wish::Dump { generation, pid, signal })
         }
+        (
+            _,
+            "/healthz" | "/readyz" | "/metrics" | "/v1/round" | "/v1/checkpointed" | "/v1/progress" | "/v1/on-hang",
+        ) => Err(Answer::text(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}\n"))),
         _ => Err(Answer::text(StatusCode::NOT_FOUND, format!("there is no {path}: see docs/agent.md\n"))),
     }
 }

@@ -20,9 +20,12 @@ use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
 use crate::proc::descendants_of;
+use crate::tail::Tail;
 
 /// What the script has no business with.
 const HIDDEN: [&str; 3] = ["ETO_GATEWAY", "ETO_GATEWAY_CA", "ETO_TOKEN_FILE"];
+/// Processes of a pod that can have a signal when the job hangs: far more than there are GPUs in a node.
+const MOST_DUMPS: usize = 1024;
 /// As a shell says that it has no such command, and that it can't run it.
 const NOT_FOUND: i32 = 127;
 const NOT_RUNNABLE: i32 = 126;
@@ -32,6 +35,10 @@ const NOT_RUNNABLE: i32 = 126;
 pub(crate) struct Children {
     command: Vec<OsString>,
     launcher: bool,
+    /// Whether the end of what they write to stderr is kept.
+    keeps_lines: bool,
+    /// Of the last group that is gone.
+    last_lines: String,
     group: Option<Group>,
 }
 
@@ -46,14 +53,32 @@ struct Group {
     asked: bool,
     /// So was what they left behind.
     rest_asked: bool,
+    /// Who wants to be sent which signal when the job hangs.
+    dumps: BTreeMap<i32, Signal>,
+    /// What they write to stderr; `None` = that is the agent's own.
+    tail: Option<Tail>,
+}
+
+impl Group {
+    /// Nothing of it has been started yet.
+    fn new(generation: u64) -> Group {
+        let (leader, mains, dumps) = (None, Vec::new(), BTreeMap::new());
+        Group { generation, leader, mains, asked: false, rest_asked: false, dumps, tail: None }
+    }
 }
 
 impl Children {
     /// Becomes the parent of what loses its own, and prepares to start `command`.
-    pub(crate) fn new(command: &[OsString]) -> std::io::Result<Children> {
+    pub(crate) fn new(command: &[OsString], keeps_lines: bool) -> std::io::Result<Children> {
         nix::sys::prctl::set_child_subreaper(true)?;
         let words: Vec<String> = command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-        Ok(Children { command: command.to_vec(), launcher: is_launcher(&words), group: None })
+        let launcher = is_launcher(&words);
+        Ok(Children { command: command.to_vec(), launcher, keeps_lines, last_lines: String::new(), group: None })
+    }
+
+    /// The last lines that the group which is gone wrote to stderr.
+    pub(crate) fn last_lines(&self) -> &str {
+        &self.last_lines
     }
 
     /// Whether the command starts the processes of a member by itself.
@@ -63,7 +88,8 @@ impl Children {
 
     /// Tells a round as one whose processes could not be started.
     pub(crate) fn refuse(&mut self, generation: u64) -> Vec<Event> {
-        self.group = Some(Group { generation, leader: None, mains: Vec::new(), asked: false, rest_asked: false });
+        self.last_lines.clear();
+        self.group = Some(Group::new(generation));
         let mut events = vec![Event::ProcessEnded { generation, exit: Exit::Code(NOT_RUNNABLE), main: true, left: 0 }];
         events.extend(self.reap());
         events
@@ -73,10 +99,16 @@ impl Children {
     /// process that ended.
     pub(crate) fn start(&mut self, launch: &Launch, more: &BTreeMap<String, OsString>) -> Vec<Event> {
         let generation = launch.generation();
-        let mut group = Group { generation, leader: None, mains: Vec::new(), asked: false, rest_asked: false };
+        self.last_lines.clear();
+        let tail = if self.keeps_lines { Tail::begin() } else { Ok(None) };
+        let tail = tail.unwrap_or_else(|error| {
+            crate::run::say(&format!("the last lines of the processes are not kept: {error}"));
+            None
+        });
+        let mut group = Group { tail, ..Group::new(generation) };
         let mut failure = None;
         for env in launch.environments(self.launcher) {
-            match self.spawn(&env, more, group.leader) {
+            match self.spawn(&env, more, &group) {
                 Ok(pid) => {
                     group.leader.get_or_insert(pid);
                     group.mains.push(pid);
@@ -89,6 +121,9 @@ impl Children {
                     break;
                 }
             }
+        }
+        if let Some(tail) = &mut group.tail {
+            tail.close();
         }
         let left = u32::try_from(group.mains.len()).unwrap_or(u32::MAX);
         self.group = Some(group);
@@ -104,18 +139,36 @@ impl Children {
         &self,
         env: &BTreeMap<String, String>,
         more: &BTreeMap<String, OsString>,
-        leader: Option<Pid>,
+        group: &Group,
     ) -> std::io::Result<Pid> {
         let (program, arguments) = self.command.split_first().ok_or(std::io::ErrorKind::NotFound)?;
         let mut command = Command::new(program);
         let own = env.iter().filter(|(name, _)| !(is_default(name) && std::env::var_os(name).is_some()));
         command.args(arguments).envs(own).envs(more).stdin(Stdio::null());
-        command.process_group(leader.map_or(0, Pid::as_raw));
+        command.process_group(group.leader.map_or(0, Pid::as_raw));
+        if let Some(tail) = &group.tail {
+            command.stderr(tail.stderr()?);
+        }
         for name in HIDDEN {
             command.env_remove(name);
         }
         let pid = i32::try_from(command.spawn()?.id()).map_err(|_| std::io::ErrorKind::InvalidData)?;
         Ok(Pid::from_raw(pid))
+    }
+
+    /// A process of the group wants this signal when the job hangs. False where it is none of this round's.
+    pub(crate) fn wants_dump(&mut self, generation: Option<u64>, pid: i32, signal: Signal) -> bool {
+        let ours = descendants_of(Pid::this().as_raw()).contains(&pid);
+        let group = self.group.as_mut().filter(|g| ours && generation.is_none_or(|of| of == g.generation));
+        let known = |g: &&mut Group| g.dumps.len() < MOST_DUMPS || g.dumps.contains_key(&pid);
+        group.filter(known).map(|g| g.dumps.insert(pid, signal)).is_some()
+    }
+
+    /// The job hangs: sends those who want it their signal. True if there are any.
+    pub(crate) fn dump(&self) -> bool {
+        let there = descendants_of(Pid::this().as_raw());
+        let wanted = self.group.iter().flat_map(|g| &g.dumps).filter(|(pid, _)| there.contains(pid));
+        wanted.map(|(pid, signal)| kill(Pid::from_raw(*pid), *signal).is_ok()).fold(false, |any, sent| any | sent)
     }
 
     /// Asks the processes to stop.
@@ -162,6 +215,7 @@ impl Children {
         let Some(group) = &mut self.group else { return events };
         if nothing_left {
             events.push(Event::GroupGone { generation: group.generation });
+            self.last_lines = group.tail.take().map(Tail::finish).unwrap_or_default();
             self.group = None;
         } else if group.mains.is_empty() && group.asked && !group.rest_asked {
             group.rest_asked = true;

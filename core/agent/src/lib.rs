@@ -19,6 +19,7 @@ mod run;
 mod serve;
 mod settings;
 mod store;
+mod tail;
 
 pub use install::{InstallError, install};
 pub use run::{RunError, run};

@@ -155,6 +155,14 @@ impl Meter {
         Some(of(last)?.checked_sub(of(first)?)? as f64 * 1000.0 / took as f64)
     }
 
+    /// Microseconds of the script's own work in a step lately; `None` if that is not known.
+    pub(crate) fn step_work_us(&self, now_ms: u64) -> Option<u64> {
+        let (first, last) = (self.points.front()?, self.points.back()?);
+        let steps = last.step.checked_sub(first.step).filter(|n| *n > 0)?;
+        let fresh = now_ms.saturating_sub(last.at_ms) <= WINDOW_MS;
+        Some(last.work_ms?.checked_sub(first.work_ms?)?.saturating_mul(1000) / steps).filter(|_| fresh)
+    }
+
     /// The page in Prometheus' text form.
     #[allow(clippy::cast_precision_loss, reason = "counters and steps stay below 2^52")]
     pub(crate) fn page(&self, agent: &Agent, counts: &Counts, now_ms: u64) -> String {
@@ -192,6 +200,8 @@ impl Meter {
         let rate = |of: fn(&Progress) -> Option<u64>| self.per_second(now_ms, of);
         page.one("steps_per_second", "gauge", "Steps per second over the last minute", rate(|p| Some(p.step)));
         page.one("samples_per_second", "gauge", "Samples per second over the last minute", rate(|p| p.samples));
+        let work = self.step_work_us(now_ms).map(|us| us as f64 / 1e6);
+        page.one("work_seconds_per_step", "gauge", "Work of its own in a step, over the last minute", work);
         let checkpoint = report.checkpoint;
         page.one("checkpoint_step", "gauge", "Step of the newest checkpoint", checkpoint.map(|c| c.step as f64));
         let age = checkpoint.map(|c| seconds(now_ms.saturating_sub(c.at_ms)));
@@ -254,6 +264,19 @@ mod tests {
         assert_eq!((rate(109_000), rate(109_000 + WINDOW_MS + 1)), (Some(2.0), None));
         assert_eq!(meter.per_second(109_000, |p| p.samples), Some(16.0));
         assert_eq!((meter.lost_ms[&Cause::Start], meter.points.len()), (9_000, 61));
+    }
+
+    #[test]
+    fn own_work_is_that_of_a_step_lately() {
+        let mut meter = Meter::new(0);
+        meter.start(0);
+        let worked = |at_ms: u64, step: u64, work_ms: Option<u64>| Progress { work_ms, ..told(at_ms, step) };
+        meter.progress(worked(1_000, 10, Some(500)));
+        assert_eq!(meter.step_work_us(1_000), None, "one point is no difference");
+        meter.progress(worked(2_000, 14, Some(502)));
+        assert_eq!((meter.step_work_us(2_000), meter.step_work_us(90_000)), (Some(500), None));
+        meter.progress(worked(3_000, 20, None));
+        assert_eq!(meter.step_work_us(3_000), None);
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use eto_membership::agent::{Agent, Command, Event, Identity, Launch, Refusal};
-use eto_membership::{Order, Round};
+use eto_membership::{MemberState, Order, Report, Round};
 use hyper::StatusCode;
 use nix::sys::signal::Signal;
 use serde_json::json;
@@ -30,6 +30,8 @@ use crate::store::Stores;
 const LOOK: Duration = Duration::from_millis(250);
 /// How often it is looked at whether the gateway is reached.
 const CONNECTION_LOOK: Duration = Duration::from_secs(15);
+/// What a script gets to say where it stands, when it hangs, before it is asked to stop.
+const DUMP: Duration = Duration::from_secs(1);
 /// What the last report may take. What it says is seen in the pod's status too, only later.
 const LAST_WORD: Duration = Duration::from_millis(1_500);
 
@@ -57,7 +59,8 @@ pub(crate) fn say(text: &str) {
 pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunError> {
     let memory = Memory::open(settings.folder.as_deref()).map_err(failed("find a folder that it can write to"))?;
     let mut signals = Signals::listen().map_err(failed("listen for signals"))?;
-    let children = Children::new(command).map_err(failed("become the parent of what its processes leave behind"))?;
+    let children = Children::new(command, settings.keeps_lines)
+        .map_err(failed("become the parent of what its processes leave behind"))?;
     let (calls_in, mut calls) = mpsc::channel(16);
     let local = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed("listen on localhost"))?;
     let api_url = format!("http://{}", local.local_addr().map_err(failed("listen on localhost"))?);
@@ -79,7 +82,19 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
     let link = settings.client.connect();
     link.send(agent.report());
     let meter = Meter::new(clock.now_ms());
-    let mut shell = Shell { agent, children, stores, link, memory, clock, meter, drain: None, api_url, code: None };
+    let mut shell = Shell {
+        agent,
+        children,
+        stores,
+        link,
+        memory,
+        clock,
+        meter,
+        drain: None,
+        api_url,
+        terminate_at: None,
+        code: None,
+    };
     let (mut look, mut connection_look) = (interval(LOOK), interval(CONNECTION_LOOK));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
     connection_look.tick().await;
@@ -93,6 +108,10 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
             signal = signals.next() => shell.signalled(&signal),
             Some(call) = calls.recv() => shell.answer(call),
             () = until(deadline) => { shell.happen(Event::Tick); }
+            () = until(shell.terminate_at) => {
+                shell.terminate_at = None;
+                shell.children.terminate();
+            }
             _ = look.tick(), if shell.drain.is_some() => shell.look(),
             _ = connection_look.tick() => shell.tell_trouble(),
         }
@@ -179,6 +198,8 @@ struct Shell {
     meter: Meter,
     drain: Option<DrainFile>,
     api_url: String,
+    /// When processes that were sent another signal before are asked to stop.
+    terminate_at: Option<tokio::time::Instant>,
     /// Set at the end.
     code: Option<i32>,
 }
@@ -201,12 +222,12 @@ impl Shell {
                 match command {
                     Command::Start(launch) => events.extend(self.start(&launch, now_ms)),
                     Command::GoOn { generation } => self.go_on(generation),
-                    Command::Terminate => self.children.terminate(),
+                    Command::Terminate => self.terminate(),
                     Command::Kill => {
                         self.meter.kill();
                         self.children.kill();
                     }
-                    Command::Report => self.link.send(self.agent.report()),
+                    Command::Report => self.link.send(self.report()),
                     Command::Refuse(why) => {
                         self.meter.refuse();
                         refusal = Some(why);
@@ -219,12 +240,37 @@ impl Shell {
         refusal
     }
 
+    /// Asks the processes to stop; those of a job that hangs can say where they stand before.
+    fn terminate(&mut self) {
+        let hung = self.agent.assignment().is_some_and(|a| a.hung);
+        if hung && self.children.dump() {
+            say("no progress any more: asked the script to say where it stands");
+            self.terminate_at = Some(tokio::time::Instant::now() + DUMP);
+        } else {
+            self.children.terminate();
+        }
+    }
+
+    /// What the machine tells, with the last lines of processes that failed.
+    fn report(&self) -> Report {
+        let step_work_us = self.meter.step_work_us(self.clock.now_ms());
+        let report = Report { step_work_us, ..self.agent.report() };
+        match report.state {
+            MemberState::Exited { code, .. } if code != 0 => {
+                Report { last_lines: self.children.last_lines().to_owned(), ..report }
+            }
+            _ => report,
+        }
+    }
+
     fn start(&mut self, launch: &Launch, now_ms: u64) -> Vec<Event> {
         let generation = launch.generation();
         let (rank, size) = (launch.rank, launch.assignment.round.members.len());
         say(&format!("round {generation}: starting as member {rank} of {size}"));
         self.note_started(generation);
         self.meter.start(now_ms);
+        // It was meant for those before.
+        self.terminate_at = None;
         if let Err(error) = self.stores.prepare(launch) {
             say(&format!("round {generation}: the store can't be served: {error}"));
             return self.children.refuse(generation);
@@ -330,11 +376,19 @@ impl Shell {
                 Answer::text(StatusCode::OK, page)
             }
             Wish::Round => Answer::json(StatusCode::OK, &api::round(&self.agent)),
+            Wish::Dump { generation, pid, signal } => {
+                if self.children.wants_dump(generation, pid, signal) {
+                    Answer::json(StatusCode::OK, &json!({ "generation": self.agent.generation() }))
+                } else {
+                    let error = "the process is none of the round that runs here";
+                    Answer::json(StatusCode::CONFLICT, &json!({ "error": error }))
+                }
+            }
             Wish::Tell(event) => {
                 if let Some(why) = self.happen(event) {
                     return Answer::json(StatusCode::CONFLICT, &json!({ "error": why.to_string() }));
                 }
-                self.link.update(self.agent.report());
+                self.link.update(self.report());
                 Answer::json(StatusCode::OK, &json!({ "generation": self.agent.round_of_processes() }))
             }
         }

@@ -20,6 +20,8 @@ pub struct Settings {
     pub stop_grace_ms: u64,
     /// Where `/metrics` is served: 0 = nowhere.
     pub metrics_port: u16,
+    /// Whether the last lines that failed processes wrote to stderr are told.
+    pub keeps_lines: bool,
     /// Folder for the drain files and for what must outlive the agent's process; `None` = where the program is.
     pub folder: Option<PathBuf>,
 }
@@ -72,6 +74,7 @@ impl Settings {
         )?;
         let grace_ms = grace.saturating_mul(1_000);
         let processes = number("ETO_PROCESSES", 1, 1_024, "a number of processes, 1 to 1024")?;
+        let keeps_lines = number("ETO_LAST_LINES", 1, 1, "0 or 1")? > 0;
         let port = number("ETO_METRICS_PORT", METRICS_PORT.into(), u16::MAX.into(), "a port, or 0 for none")?;
         Ok(Settings {
             client: Client::new(&needed("ETO_GATEWAY")?, needed("ETO_GATEWAY_CA")?.as_bytes(), token)?,
@@ -81,6 +84,7 @@ impl Settings {
             // Of a short grace half is left for the processes.
             stop_grace_ms: grace_ms.saturating_sub(MARGIN_MS).max(grace_ms / 2),
             metrics_port: u16::try_from(port).unwrap_or(METRICS_PORT),
+            keeps_lines,
             folder: given("ETO_FOLDER").map(PathBuf::from),
         })
     }
@@ -107,7 +111,8 @@ mod tests {
     #[test]
     fn defaults() {
         let s = read(&[]).unwrap();
-        assert_eq!((s.processes, s.stop_grace_ms, s.metrics_port), (1, 28_000, 9400));
+        assert_eq!((s.processes, s.stop_grace_ms, s.metrics_port, s.keeps_lines), (1, 28_000, 9400, true));
+        assert!(!read(&[("ETO_LAST_LINES", "0")]).unwrap().keeps_lines);
         assert_eq!(read(&[("ETO_TERMINATION_GRACE_SECONDS", "3")]).unwrap().stop_grace_ms, 1_500);
     }
 

@@ -81,6 +81,7 @@ mod tests {
             native: run.map(|run| Native { run, min: 1, max: 2 }),
             env: BTreeMap::new(),
             why: String::new(),
+            hung: false,
         };
         Launch { assignment, rank }
     }

@@ -138,10 +138,16 @@ pub(crate) fn scaling_rules() -> Value {
 
 /// Rules on `spec.elasticity`.
 pub(crate) fn elasticity_rules() -> Value {
-    json!([rule(
-        "!has(self.maxMicroBatchSize) || has(self.globalBatchSize)",
-        "elasticity.maxMicroBatchSize needs globalBatchSize: it limits a process's share of that"
-    )])
+    json!([
+        rule(
+            "!has(self.maxMicroBatchSize) || has(self.globalBatchSize)",
+            "elasticity.maxMicroBatchSize needs globalBatchSize: it limits a process's share of that"
+        ),
+        rule(
+            "!has(self.hangStartTimeoutSeconds) || has(self.hangTimeoutSeconds)",
+            "elasticity.hangStartTimeoutSeconds needs hangTimeoutSeconds, which switches the detection of hangs on"
+        ),
+    ])
 }
 
 /// Rules on `spec.replicaSizes`.

@@ -254,6 +254,38 @@ pub struct Elasticity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub hang_timeout_seconds: Option<i64>,
+    /// The same for the time from the start of a round's processes to the first progress that they tell: they load
+    /// their data and their checkpoint, and compile. Acts where the script has told progress in an earlier round.
+    /// Never less than `hangTimeoutSeconds`. Default: three times `hangTimeoutSeconds`, and 900 at least.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 604_800))]
+    pub hang_start_timeout_seconds: Option<i64>,
+    /// Keep the last lines of workers that failed: in their pods (`terminationMessagePolicy: FallbackToLogsOnError`, where
+    /// the template says nothing of it), and the last three in `status.history`. Whoever can read the job can read them
+    /// there. Default true.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub keep_failure_logs: Option<bool>,
+    /// Replace a worker that is much slower than the others for long (`status.stragglers`), once its round has run for half
+    /// an hour, where the others are enough to train on. The master stays. Default false: they are told of, and no more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replace_stragglers: Option<bool>,
+    /// What follows a training container that ran out of memory. Default: it starts again with what it had.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_growth: Option<MemoryGrowth>,
+}
+
+/// More memory for workers that ran out of it. The training container (the first) needs a memory limit.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct MemoryGrowth {
+    /// How much more the worker in its place gets each time, in per cent of its limit; its request grows in proportion.
+    /// Default 50.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 400))]
+    pub percent: Option<i64>,
+    /// The limit never becomes more than this quantity, such as `64Gi`.
+    #[schemars(schema_with = "schema::quantity")]
+    pub max_memory: Value,
 }
 
 /// Who changes the members while a job trains.

@@ -19,7 +19,7 @@ mod status;
 pub use crd::{MAX_NAME, crd};
 pub use job::{
     AgentMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode, FrameworkType,
-    Master, ReplicaSizes, RestartPolicy, SchedulingPolicy,
+    Master, MemoryGrowth, ReplicaSizes, RestartPolicy, SchedulingPolicy,
 };
 pub use scaling::{
     Behavior, ContainerResourceMetric, DescribedObject, ExternalMetric, FailurePolicy, MetricIdentifier, MetricSpec,
@@ -28,8 +28,9 @@ pub use scaling::{
 };
 pub use status::{
     AgentRoundStatus, ChangeStatus, CheckpointStatus, CircuitStatus, Condition, DecisionStatus, ElasticJobStatus,
-    FailureStatus, LimitStatus, MemoryStatus, NativeRunStatus, PolicyRef, PolicyStateStatus, ReasonStatus,
-    ResizeStatus, RoundMemberStatus, RoundStatus, SignalStatus, SizeAt, VictimStatus,
+    FailedWorkerStatus, FailureStatus, GrownMemoryStatus, HistoryStatus, LimitStatus, MemoryStatus, NativeRunStatus,
+    PolicyRef, PolicyStateStatus, ReasonStatus, ResizeStatus, RoundMemberStatus, RoundStatus, SignalStatus, SizeAt,
+    StragglerStatus, VictimStatus,
 };
 
 /// API group.

@@ -29,7 +29,7 @@ macro_rules! status {
 mod history;
 mod memory;
 
-pub use history::HistoryStatus;
+pub use history::{FailedWorkerStatus, GrownMemoryStatus, HistoryStatus, StragglerStatus};
 pub use memory::{CircuitStatus, MemoryStatus, PolicyStateStatus, SizeAt};
 
 /// What the operator has seen, decided and done.
@@ -88,6 +88,12 @@ pub struct ElasticJobStatus {
     /// The change of members on its way, with how far it is; where an agent drives rounds.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub change: Option<ChangeStatus>,
+    /// Members that have been much slower than the others for long, by their own word.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stragglers: Vec<StragglerStatus>,
+    /// More memory for new pods, since workers ran out of what their template gives them.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub grown_memory: Option<GrownMemoryStatus>,
     /// The last 10 changes of members, newest first; the first may be under way.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub history: Vec<HistoryStatus>,
@@ -185,6 +191,9 @@ status! {
         /// Pods of earlier generations than this are released.
         #[serde(skip_serializing_if = "is_zero")]
         pub pods_from: i64,
+        /// Members of an earlier round have told progress.
+        #[serde(skip_serializing_if = "is_false")]
+        pub tells: bool,
     }
 
     /// A run of `torchrun`, over one or more rounds.

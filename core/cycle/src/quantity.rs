@@ -12,6 +12,11 @@ const UNIT: i128 = 1_000_000_000;
 const MAX: i128 = i64::MAX as i128;
 
 impl Nano {
+    /// The whole units of it.
+    pub fn whole(self) -> u64 {
+        u64::try_from(self.0 / UNIT).unwrap_or(0)
+    }
+
     /// The value in units. Exact up to 15 significant digits.
     #[allow(clippy::cast_precision_loss)] // What a policy reads is an f64 anyway.
     pub fn as_f64(self) -> f64 {

@@ -113,6 +113,29 @@ pub fn per_container(spec: &PodSpec) -> BTreeMap<String, WorkerRequest> {
     spec.containers.iter().chain(sidecars).map(|c| (c.name.clone(), of_container(c).request())).collect()
 }
 
+/// Bytes of memory that a container can have at most; 0 = no limit, or none that can be read.
+pub fn memory_limit(c: &Container) -> u64 {
+    let limit = c.resources.as_ref().and_then(|r| get(r.limits.as_ref()?, "memory")).unwrap_or(0);
+    Nano(limit).whole()
+}
+
+/// Raises the memory that a container can have to so many bytes, and its request in proportion. Nothing happens to one
+/// without a limit, or with a higher one.
+pub fn raise_memory(c: &mut Container, bytes: u64) {
+    let before = memory_limit(c);
+    if before == 0 || before >= bytes {
+        return;
+    }
+    let memory = || "memory".to_owned();
+    let Some(resources) = &mut c.resources else { return };
+    let request = resources.requests.as_ref().and_then(|r| get(r, "memory")).map(|r| Nano(r).whole());
+    if let Some(request) = request {
+        let raised = u128::from(request) * u128::from(bytes) / u128::from(before);
+        resources.requests.get_or_insert_default().insert(memory(), Quantity(raised.to_string()));
+    }
+    resources.limits.get_or_insert_default().insert(memory(), Quantity(bytes.to_string()));
+}
+
 /// Free-standing amounts, such as a node's `allocatable`.
 pub fn amounts(list: &BTreeMap<String, Quantity>) -> WorkerRequest {
     Amounts { cpu: get(list, "cpu").unwrap_or(0), memory: get(list, "memory").unwrap_or(0), gpus: gpus_of(list) }

@@ -36,7 +36,16 @@ fn setup() -> AgentSetup {
 }
 
 fn new() -> NewPod {
-    NewPod { index: 2, round: 1, size: 4, incarnation: 1, mode: RoundMode::Agent, env: vec![], node: None }
+    NewPod {
+        index: 2,
+        round: 1,
+        size: 4,
+        incarnation: 1,
+        mode: RoundMode::Agent,
+        env: vec![],
+        node: None,
+        memory: None,
+    }
 }
 
 fn build(template: Value) -> Result<BuiltPod, SpecProblems> {

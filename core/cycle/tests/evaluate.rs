@@ -107,6 +107,7 @@ fn pods(job: &JobSpec) -> Vec<Pod> {
         deleting: None,
         restarts: 0,
         exit_code: None,
+        last_end: None,
         disrupted: false,
         request: WorkerRequest { cpu: 1.0, memory: 0.0, gpus: 0.0 },
     };

@@ -33,6 +33,7 @@ fn member(index: u32, round: u64) -> NewPod {
         mode: RoundMode::Recreate,
         env: vec![("RANK".to_string(), index.to_string())],
         node: None,
+        memory: None,
     }
 }
 
@@ -63,6 +64,35 @@ fn the_rounds_variables_win_and_the_user_is_told() {
             {"name": "PYTHONUNBUFFERED", "value": "0"},
         ])
     );
+}
+
+#[test]
+fn the_end_of_a_failed_log_is_kept_unless_the_template_or_the_job_says_otherwise() {
+    let policy =
+        |spec: Value| json_of(&built(&job(spec), 1))["spec"]["containers"][0]["terminationMessagePolicy"].clone();
+    assert_eq!(policy(with_container(json!({}))), "FallbackToLogsOnError");
+    assert_eq!(policy(with_container(json!({"terminationMessagePolicy": "File"}))), "File");
+    let mut off = with_container(json!({}));
+    off["elasticity"] = json!({"keepFailureLogs": false});
+    assert_eq!(policy(off), Value::Null);
+}
+
+#[test]
+fn a_worker_that_ran_out_of_memory_gets_more_where_it_has_a_limit() {
+    let resources = |own: Value, bytes: u64| {
+        let new = NewPod { memory: Some(bytes), ..member(1, 1) };
+        let b = pod::build(&job(with_container(json!({"resources": own}))), &new, None).unwrap().unwrap();
+        json_of(&b)["spec"]["containers"][0]["resources"].clone()
+    };
+    let both = json!({"requests": {"cpu": "1", "memory": "1Gi"}, "limits": {"memory": "2Gi"}});
+    let got = resources(both.clone(), 3 << 30);
+    assert_eq!((&got["limits"]["memory"], &got["requests"]["memory"]), (&json!("3221225472"), &json!("1610612736")));
+    assert_eq!(got["requests"]["cpu"], "1");
+    assert_eq!(resources(both.clone(), 1 << 30), both, "never less than the template says");
+    let limit = json!({"limits": {"memory": "2Gi"}});
+    assert_eq!(resources(limit, 3 << 30), json!({"limits": {"memory": "3221225472"}}), "the request follows the limit");
+    let none = json!({"requests": {"memory": "2Gi"}});
+    assert_eq!(resources(none.clone(), 3 << 30), none);
 }
 
 #[test]

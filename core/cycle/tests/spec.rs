@@ -153,12 +153,32 @@ fn processes_get_the_grace_of_the_template_unless_the_job_names_one() {
 }
 
 #[test]
+fn memory_growth_is_read_and_there_is_none_by_default() {
+    let with = |elasticity: Value| json!({"replicas": 2, "elasticity": elasticity});
+    let growth =
+        |elasticity: Value| read(with(elasticity)).unwrap().elasticity.memory_growth.map(|g| (g.percent, g.max_bytes));
+    assert_eq!(growth(json!({})), None);
+    assert_eq!(growth(json!({"memoryGrowth": {"maxMemory": "1Gi"}})), Some((50, 1 << 30)));
+    assert_eq!(growth(json!({"memoryGrowth": {"percent": 100, "maxMemory": 5000}})), Some((100, 5000)));
+    for wrong in [json!({"maxMemory": "plenty"}), json!({"maxMemory": 0}), json!({"maxMemory": "-1Gi"})] {
+        assert_eq!(paths(with(json!({"memoryGrowth": wrong}))), ["spec.elasticity.memoryGrowth.maxMemory"], "{wrong}");
+    }
+    let zero = json!({"memoryGrowth": {"percent": 0, "maxMemory": "1Gi"}});
+    assert_eq!(paths(with(zero)), ["spec.elasticity.memoryGrowth.percent"]);
+}
+
+#[test]
 fn a_hang_timeout_is_read_and_there_is_none_by_default() {
     let with = |elasticity: Value| json!({"replicas": 2, "elasticity": elasticity});
     let timeout = |elasticity: Value| read(with(elasticity)).unwrap().elasticity.hang_timeout;
     assert_eq!(timeout(json!({})), None);
     assert_eq!(timeout(json!({"hangTimeoutSeconds": 900})), Some(Duration::from_secs(900)));
     assert_eq!(paths(with(json!({"hangTimeoutSeconds": 0}))), ["spec.elasticity.hangTimeoutSeconds"]);
+    let start = |elasticity: Value| read(with(elasticity)).unwrap().elasticity.hang_start_timeout;
+    assert_eq!(start(json!({"hangTimeoutSeconds": 60})), None);
+    let both = json!({"hangTimeoutSeconds": 60, "hangStartTimeoutSeconds": 1800});
+    assert_eq!(start(both), Some(Duration::from_secs(1800)));
+    assert_eq!(paths(with(json!({"hangStartTimeoutSeconds": 9}))), ["spec.elasticity.hangStartTimeoutSeconds"]);
 }
 
 #[test]
@@ -261,7 +281,7 @@ proptest! {
         if let Ok(read) = job_spec(&job) {
             prop_assert!(1 <= read.min && read.min <= read.replicas && read.replicas <= read.max);
         }
-        let new = NewPod { index: 1, round: 1, size: 2, incarnation: 1, mode: RoundMode::Recreate, env: vec![("RANK".into(), "1".into())], node: None };
+        let new = NewPod { index: 1, round: 1, size: 2, incarnation: 1, mode: RoundMode::Recreate, env: vec![("RANK".into(), "1".into())], node: None, memory: None };
         let _ = pod::build(&job, &new, None);
     }
 

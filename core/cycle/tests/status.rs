@@ -11,7 +11,9 @@ use eto_engine::plan::Checkpoint;
 use eto_engine::policy::PolicyId;
 use eto_engine::state::{
     AgentRound, Change, ChangeBy, ChangeKind, ChangeOutcome, ChangeStep, Circuit, Condition, ConditionKind,
-    ConditionReason, HistoryEntry, JobState, Kept, LossClass, MAX_HISTORY, MAX_NAMES, Memory, Phase, ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness, Victim,
+    ConditionReason, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, LossClass, MAX_HISTORY, MAX_NAMES,
+    Memory, Phase, ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness, Straggler,
+    Victim,
 };
 use eto_engine::time::Time;
 
@@ -48,6 +50,7 @@ fn state() -> JobState {
                 why: "worker 2 was deleted".to_string(),
                 charged: true,
                 pods_from: 9,
+                tells: true,
             }),
         }),
         last_generation: 12,
@@ -72,6 +75,12 @@ fn state() -> JobState {
             by: ChangeBy::Policy,
             why: "hpa: busy".to_string(),
         }),
+        stragglers: vec![Straggler {
+            pod: "train-worker-3-abcde".to_string(),
+            uid: "u3".to_string(),
+            since: Time(1_799_999_000_020),
+        }],
+        memory: Some(GrownMemory { template_hash: "abc".to_string(), bytes: 6_442_450_944 }),
         history: vec![under_way(), HistoryEntry::default()],
         change: Some(Change {
             cause: RoundCause::Shrink,
@@ -113,6 +122,12 @@ fn under_way() -> HistoryEntry {
         outcome: Some(ChangeOutcome::Refused),
         paused_ms: Some(77),
         steps_lost: Some(5),
+        failed: Some(FailedWorker {
+            pod: "train-worker-2-abcde".to_string(),
+            exit_code: Some(1),
+            reason: "Error".to_string(),
+            last_lines: "ValueError: bad shape".to_string(),
+        }),
         left: vec!["train-worker-2-abcde".to_string()],
         joined: vec!["train-worker-2-fghij".to_string()],
         before: vec!["train-worker-1-abcde".to_string()],

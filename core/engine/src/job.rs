@@ -270,8 +270,26 @@ pub struct Elasticity {
     /// Without progress for this long a round counts as hung, where members tell of progress; `None` = never. Less than
     /// 30 s is taken as 30 s.
     pub hang_timeout: Option<Duration>,
+    /// The same before the first progress of a round, where that was told in earlier ones; `None` = three times
+    /// `hang_timeout`, and 15 min at least.
+    pub hang_start_timeout: Option<Duration>,
+    /// What follows a container that ran out of memory; `None` = it starts again with what it had.
+    pub memory_growth: Option<MemoryGrowth>,
+    /// Members that are much slower than the others for long are replaced.
+    pub replace_stragglers: bool,
+    /// The last lines of workers that failed are kept in the status.
+    pub failure_logs: bool,
     /// Samples of one optimiser step over all processes, where a resize is not to change them.
     pub batch: Option<GlobalBatch>,
+}
+
+/// `spec.elasticity.memoryGrowth`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct MemoryGrowth {
+    /// How much more each time, 1 to 400.
+    pub percent: u32,
+    /// Never more than this, in bytes.
+    pub max_bytes: u64,
 }
 
 /// `spec.elasticity.agent`.
@@ -304,6 +322,10 @@ impl Default for Elasticity {
             mode: ElasticityMode::Rounds,
             checkpoint_wait: Duration::from_secs(60),
             hang_timeout: None,
+            hang_start_timeout: None,
+            replace_stragglers: false,
+            failure_logs: true,
+            memory_growth: None,
             batch: None,
         }
     }

@@ -49,10 +49,25 @@ pub struct Pod {
     pub restarts: u32,
     /// Exit code of the training container, once it has ended.
     pub exit_code: Option<i32>,
+    /// How its training container ended last, be it that it has been started again since.
+    pub last_end: Option<Box<ContainerEnd>>,
     /// The `DisruptionTarget` condition is set, or it was evicted or preempted: not the job's own fault.
     pub disrupted: bool,
     /// Requests, else limits; 0.0 = neither.
     pub request: WorkerRequest,
+}
+
+/// How a container ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ContainerEnd {
+    /// Its exit code.
+    pub code: i32,
+    /// The kubelet's word for it (`Error`, `OOMKilled`, ...); empty = none.
+    pub reason: String,
+    /// Bytes of memory that it could have; 0 = no limit.
+    pub memory_limit: u64,
+    /// The end of its log, where it failed and that is kept.
+    pub lines: String,
 }
 
 impl Pod {

@@ -12,7 +12,9 @@ use serde::{Deserialize, Serialize};
 use crate::time::Time;
 
 pub use condition::{Condition, ConditionKind, ConditionReason};
-pub use history::{ChangeBy, ChangeKind, ChangeOutcome, HistoryEntry, LossClass, MAX_HISTORY, MAX_NAMES};
+pub use history::{
+    ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_HISTORY, MAX_LOGS, MAX_NAMES,
+};
 pub use memory::{Circuit, Kept, Memory, Steadiness};
 pub use round::{AgentRound, RoundMember, RoundMode, RoundOrder, RoundState};
 
@@ -76,6 +78,10 @@ pub struct JobState {
     pub last_resize: Option<ResizeRecord>,
     /// The change of members that is on its way, with how far it is. Rounds with an agent alone; `None` = none.
     pub change: Option<Change>,
+    /// Members that have been much slower than the others for long, by their own word.
+    pub stragglers: Vec<Straggler>,
+    /// What workers that ran out of memory have taught; `None` = nothing.
+    pub memory: Option<GrownMemory>,
     /// The last changes of its members, newest first, at most [`MAX_HISTORY`]; the first may be under way.
     pub history: Vec<HistoryEntry>,
     /// When the first round was decided (again after a suspension); `activeDeadlineSeconds` counts from here.
@@ -87,6 +93,16 @@ pub struct JobState {
     /// What is told to people, one per kind.
     pub conditions: Vec<Condition>,
 }
+
+/// Memory that new pods get because it was found that what their template says is too little.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GrownMemory {
+    /// The template; another begins with what it says itself.
+    pub template_hash: String,
+    /// Limit of the training container, in bytes.
+    pub bytes: u64,
+}
+
 /// A change of members on its way (rounds with an agent): a transaction that goes on after a crash at any of its steps.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Change {
@@ -161,6 +177,17 @@ pub enum RoundCause {
     GrowthRefused,
     /// The members of the round before made no progress any more.
     Hung,
+}
+
+/// A member that is much slower than the others.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Straggler {
+    /// Name of the pod.
+    pub pod: String,
+    /// UID of the pod.
+    pub uid: String,
+    /// Since when.
+    pub since: Time,
 }
 
 /// A worker to be given up.

@@ -87,8 +87,16 @@ impl From<Outcome> for ExitCode {
 /// A template that can't be run is found before anything starts.
 pub(crate) fn check_template(job: &Job, options: &RunOptions) -> Result<(), RunError> {
     for index in [0, 1] {
-        let new =
-            NewPod { index, round: 1, size: 2, incarnation: 1, mode: RoundMode::Recreate, env: Vec::new(), node: None };
+        let new = NewPod {
+            index,
+            round: 1,
+            size: 2,
+            incarnation: 1,
+            mode: RoundMode::Recreate,
+            env: Vec::new(),
+            node: None,
+            memory: None,
+        };
         let plan = pod::blueprint(&job.object, &job.spec, &new, options.directory.as_deref())?;
         if let Some(directory) = plan.launch.directory.filter(|directory| !directory.is_dir()) {
             let what = format!("run in {} (workingDir; --workdir gives another)", directory.display());

@@ -190,7 +190,7 @@ mod tests {
 
     fn new_pod() -> NewPod {
         let env = vec![("RANK".to_owned(), "1".to_owned())];
-        NewPod { index: 1, round: 3, size: 2, incarnation: 3, mode: RoundMode::Recreate, env, node: None }
+        NewPod { index: 1, round: 3, size: 2, incarnation: 3, mode: RoundMode::Recreate, env, node: None, memory: None }
     }
 
     fn made(container: &str, rest: &str) -> Result<Blueprint, PodError> {

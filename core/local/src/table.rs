@@ -119,6 +119,7 @@ impl Worker {
             deleting: self.deleting,
             restarts: self.restarts,
             exit_code: if let State::Ended(code) = self.state { Some(code) } else { None },
+            last_end: None,
             disrupted: false,
             request: self.plan.request,
         }

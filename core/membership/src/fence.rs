@@ -114,6 +114,7 @@ mod tests {
             native: None,
             env: BTreeMap::new(),
             why: String::new(),
+            hung: false,
         }
     }
 

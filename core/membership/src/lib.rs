@@ -9,6 +9,7 @@ mod batch;
 mod env;
 mod fence;
 mod hosts;
+mod lines;
 mod protocol;
 mod reports;
 mod round;
@@ -17,6 +18,7 @@ pub use batch::{Batch, GlobalBatch, MAX_GLOBAL_BATCH};
 pub use env::{FrameworkKind, is_default, member_env, native_env, process_env};
 pub use fence::Refused;
 pub use hosts::{discovered_hosts, hostfile};
+pub use lines::{LAST_LINES, LAST_LINES_BYTES, last_lines};
 pub use protocol::{
     Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Native, Notice, Order,
     PROTOCOL, Progress, Report, SUSPECT_AFTER_MS,

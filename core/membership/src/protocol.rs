@@ -54,6 +54,13 @@ pub struct Report {
     /// come before the API server tells of it: a node that shuts down deletes no pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub leaving: bool,
+    /// With [`MemberState::Exited`] and a code other than 0: the last lines that they wrote to stderr, as
+    /// [`crate::last_lines`] gives them. Empty where there are none, or the agent does not keep them.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub last_lines: String,
+    /// Microseconds of work of its own in a step, over the last minute, as its script tells it; `None` = not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub step_work_us: Option<u64>,
 }
 
 /// What the processes of a member do.
@@ -105,6 +112,9 @@ pub struct Progress {
     pub epoch: Option<u64>,
     /// Loss; `None` = not told.
     pub loss: Option<f64>,
+    /// Milliseconds that this process has worked itself since its start, without waiting for others; `None` = not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub work_ms: Option<u64>,
     /// When it was told, in milliseconds since the Unix epoch.
     pub at_ms: u64,
 }
@@ -131,6 +141,10 @@ pub struct Assignment {
     /// Why, for people.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub why: String,
+    /// With [`Order::Stop`]: what runs made no progress any more. A script that wants it so is asked to say where it
+    /// stands before it is asked to stop.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub hung: bool,
 }
 
 /// A run of a launcher that changes its members by itself: `torchrun` with its c10d rendezvous. The agent of the

@@ -13,7 +13,7 @@ use eto_engine::conditions;
 use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::observe::Pod;
 use eto_engine::placement::Settled;
-use eto_engine::plan::{self, PlanFacts, ProgressSeen};
+use eto_engine::plan::{self, PlanFacts, ProgressSeen, Stragglers};
 use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory};
 use eto_engine::time::Time;
 use serde_json::{Value, json};
@@ -222,7 +222,14 @@ fn advance(
     now: Time,
 ) -> (Option<Duration>, bool) {
     mind.progress = ProgressSeen::next(mind.progress, &mind.state, facts.group, now);
-    let facts = PlanFacts { refused: mind.refused.as_ref(), failing: failing(mind), progress: mind.progress, ..*facts };
+    mind.stragglers = Stragglers::next(mind.stragglers.as_ref(), &mind.state, facts.group, now);
+    let facts = PlanFacts {
+        refused: mind.refused.as_ref(),
+        failing: failing(mind),
+        progress: mind.progress,
+        stragglers: mind.stragglers.as_ref(),
+        ..*facts
+    };
     let plan = plan::plan(spec, &mind.state, pods, &facts, now);
     mind.state = plan.state;
     // It has been answered: the same refusal does not count again.

@@ -50,7 +50,8 @@ fn windows_hold_four_scrapes() {
 
 #[test]
 fn throughput_is_one_value_for_each_job_and_samples_come_before_steps() {
-    let settings = PrometheusSettings { namespace_label: "exported_namespace".to_owned(), ..PrometheusSettings::default() };
+    let settings =
+        PrometheusSettings { namespace_label: "exported_namespace".to_owned(), ..PrometheusSettings::default() };
     let request = one(&settings, &id(builtin::THROUGHPUT, None, 60));
     assert_eq!(request.shape, Shape::Jobs);
     let (samples, steps) = request.values.split_once(" or ").unwrap();

@@ -126,6 +126,7 @@ impl World {
             deleting: None,
             restarts: 0,
             exit_code: None,
+            last_end: None,
             disrupted: false,
             request: template.map(|t| t.request).unwrap_or_default(),
         };

@@ -24,7 +24,7 @@ spec:
 ";
 
 /// A failed worker makes a new round after a back-off; one failure more than `backoffLimit` is the job's end, and says
-/// so; the pods that failed stay for their logs.
+/// so; the pods that failed stay for their logs. The history has the end of the log of the one that is gone too.
 pub(crate) async fn failures_beyond_the_limit_end_the_job(world: Arc<World>) -> Outcome {
     let _operator = world.operator().await?;
     world.apply(JOB).await?;
@@ -36,6 +36,19 @@ pub(crate) async fn failures_beyond_the_limit_end_the_job(world: Arc<World>) -> 
     finish(&world, &second, "2", "Failed", 1).await?;
     let message = world.says("job", "Failed", "True", "BackoffLimitExceeded").await?;
     ensure!(message.contains("backoffLimit"), "the message is `{message}`");
+    let history = world.jobs().get("job").await?.status.ok_or("no status")?.history;
+    let told: Vec<(&str, &str, Option<(&str, &str)>)> = history
+        .iter()
+        .map(|e| (&e.kind[..], &e.by[..], e.failed.as_ref().map(|f| (&f.pod[..], &f.last_lines[..]))))
+        .collect();
+    let (lost, last) = (of(&first, "1")?.name_any(), of(&second, "2")?.name_any());
+    let lines = "Traceback\nKeyError: 'x'";
+    let wanted = [
+        ("End", "Loss", Some((&last[..], lines))),
+        ("Replacement", "Loss", Some((&lost[..], lines))),
+        ("Start", "User", None),
+    ];
+    ensure!(told == wanted, "the history is {history:?}");
     wait::until(&world.pods(), "", SOON, |pods| match pods {
         [one] if one.labels().get(labels::INDEX).is_some_and(|i| i == "2") => Ok(()),
         others => Err(format!("not only the failed pod is left: {:?}", names(others))),
@@ -122,7 +135,7 @@ fn of<'a>(pods: &'a [Pod], index: &str) -> Outcome<&'a Pod> {
 /// As the kubelet tells of a pod's end.
 async fn finish(world: &World, pods: &[Pod], index: &str, phase: &str, code: i32) -> Outcome {
     let ended = json!({"name": "train", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
-        "state": {"terminated": {"exitCode": code}}});
+        "state": {"terminated": {"exitCode": code, "message": "Traceback\nKeyError: 'x'\n"}}});
     let status: Value = json!({"status": {"phase": phase, "containerStatuses": [ended]}});
     let name = of(pods, index)?.name_any();
     world.pods().patch_status(&name, &PatchParams::default(), &Patch::Merge(status)).await?;

@@ -38,6 +38,12 @@ pub(crate) async fn a_growth_without_room_is_taken_back(world: Arc<World>) -> Ou
     let status = world.jobs().get("job").await?.status.ok_or("no status")?;
     let resize = status.last_resize.ok_or("no resize is recorded")?;
     ensure!(resize.refused && (resize.from, resize.to) == (6, 4), "the resize is {resize:?}");
+    let last = status.history.first().ok_or("no history")?;
+    ensure!(
+        (&last.kind[..], &last.by[..], last.outcome.as_deref()) == ("Resize", "User", Some("Refused"))
+            && (last.from, last.to) == (3, 4),
+        "the history begins with {last:?}"
+    );
     ensure!(status.failures == 0, "{} failures were charged", status.failures);
     Ok(())
 }

@@ -67,6 +67,14 @@ async fn a_script_tells_and_is_told() {
     assert!(status == 409 && why.contains("does not run here"), "{status} {why}");
     assert_eq!(ask(address, "POST", "/v1/progress", "{}").await.0, 400);
 
+    for (body, status) in [
+        (r#"{"pid": 4000000, "signal": "SIGUSR1"}"#, 409),
+        (r#"{"pid": 1, "signal": "SIGUSR1"}"#, 400),
+        (r#"{"pid": 4000000, "signal": "SIGKILL"}"#, 400),
+    ] {
+        assert_eq!(ask(address, "POST", "/v1/on-hang", body).await.0, status, "{body}");
+    }
+
     let told = r#"{"step": 11, "samples": 88}"#;
     assert_eq!(ask(address, "POST", "/v1/progress", told).await.0, 200);
     let (_, page) = ask(probes, "GET", "/metrics", "").await;

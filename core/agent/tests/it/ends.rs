@@ -3,6 +3,7 @@
 use std::os::unix::fs::PermissionsExt;
 
 use eto_membership::{MemberState, Order};
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 use crate::gateway::Gateway;
@@ -37,6 +38,35 @@ async fn death_by_a_signal_is_told_as_a_shell_tells_it() {
     let _pod = Pod::start(&gateway, "kill -SEGV $$");
     gateway.assign(assignment(1, Order::Run, &[UID]));
     gateway.until("failed", |r| r.state == MemberState::Exited { generation: 1, code: 139 }).await;
+}
+
+/// As a training that prints a progress bar and then its traceback.
+const FAILS: &str = r#"
+for n in 1 2 3; do printf '\r%s/3' $n >&2; done
+echo >&2; echo "on stdout"
+(echo "Traceback: round $ETO_ROUND" >&2)
+echo "ValueError: bad shape" >&2
+exit 1
+"#;
+
+#[tokio::test]
+async fn the_last_lines_of_stderr_are_told_and_all_of_it_passes_through() {
+    for (setting, told) in [("1", "3/3\nTraceback: round 1\nValueError: bad shape"), ("0", "")] {
+        let gateway = Gateway::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), "first").unwrap();
+        let mut pod = Pod::piped(folder, &gateway, &["sh", "-c", FAILS], &[("ETO_LAST_LINES", setting)]);
+        gateway.assign(assignment(1, Order::Run, &[UID]));
+        let failed = gateway.until("failed", |r| r.state == MemberState::Exited { generation: 1, code: 1 }).await;
+        assert_eq!(failed.last_lines, told);
+        gateway.assign(assignment(1, Order::End, &[UID]));
+        assert_eq!(pod.ended().await, 1);
+        let mut text = String::new();
+        pod.agent.stderr.take().unwrap().read_to_string(&mut text).await.unwrap();
+        let expected = "\r1/3\r2/3\r3/3\nTraceback: round 1\nValueError: bad shape\n";
+        assert!(text.contains(expected), "{text:?}");
+        assert!(!text.contains("on stdout"), "{text:?}");
+    }
 }
 
 #[tokio::test]

@@ -25,7 +25,7 @@ pub(crate) fn assignment(generation: u64, order: Order, uids: &[&str]) -> Assign
     });
     let round = Round::plan("team/job", "job-uid", generation, members.collect(), Ports::default()).unwrap();
     let (framework, why) = (FrameworkKind::PyTorch, "test".to_owned());
-    Assignment { round, order, framework, grace_ms: 30_000, native: None, env: BTreeMap::new(), why }
+    Assignment { round, order, framework, grace_ms: 30_000, native: None, env: BTreeMap::new(), why, hung: false }
 }
 
 /// The agent at work.
@@ -48,6 +48,15 @@ impl Pod {
 
     /// The agent in a folder that may have been used before.
     pub(crate) fn again(folder: TempDir, gateway: &Gateway, command: &[&str], env: &[(&str, &str)]) -> Pod {
+        Pod::running(folder, gateway, command, env, Stdio::inherit())
+    }
+
+    /// The same, with its stderr to be read here.
+    pub(crate) fn piped(folder: TempDir, gateway: &Gateway, command: &[&str], env: &[(&str, &str)]) -> Pod {
+        Pod::running(folder, gateway, command, env, Stdio::piped())
+    }
+
+    fn running(folder: TempDir, gateway: &Gateway, command: &[&str], env: &[(&str, &str)], stderr: Stdio) -> Pod {
         let agent = Command::new(env!("CARGO_BIN_EXE_eto-agent"))
             .args(["run", "--"])
             .args(command)
@@ -61,6 +70,7 @@ impl Pod {
             .env("OUT", folder.path())
             .envs(env.iter().copied())
             .stdin(Stdio::null())
+            .stderr(stderr)
             .kill_on_drop(true)
             .spawn()
             .unwrap();

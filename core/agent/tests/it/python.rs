@@ -2,7 +2,8 @@
 
 use std::path::{Path, PathBuf};
 
-use eto_membership::{MemberState, Order};
+use eto_membership::{Assignment, MemberState, Order};
+use tokio::io::AsyncReadExt;
 use tokio::process::Command;
 
 use crate::gateway::Gateway;
@@ -54,6 +55,41 @@ for indices in sampler:
         job.exit_drained()
 save()
 "#;
+
+/// Hangs in a way that no handler written in Python is ever called in.
+const HANGS: &str = r#"
+import os, signal
+import eto_elastic
+job = eto_elastic.Job()
+assert job.print_stacks_when_hung()
+job.progress(1)
+def stuck_in_here():
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
+    with open(os.path.join(os.environ["OUT"], "fifo")) as fifo:
+        fifo.read()
+os.mkfifo(os.path.join(os.environ["OUT"], "fifo"))
+stuck_in_here()
+"#;
+
+#[tokio::test]
+async fn a_script_that_hangs_says_where_it_stands() {
+    let gateway = Gateway::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "first").unwrap();
+    let path = helper();
+    let env = [("PYTHONPATH", path.to_str().unwrap()), ("PYTHONDONTWRITEBYTECODE", "1")];
+    let mut pod = Pod::piped(folder, &gateway, &["python3", "-c", HANGS], &env);
+    gateway.assign(assignment(1, Order::Run, &[UID]));
+    gateway.until("progress", |r| r.progress.is_some()).await;
+    let stop = assignment(2, Order::Stop, &[UID]);
+    gateway.assign(Assignment { hung: true, grace_ms: 3_000, ..stop });
+    gateway.until("stopped", |r| r.generation == 2 && r.state == MemberState::Idle).await;
+    gateway.assign(assignment(2, Order::End, &[UID]));
+    pod.ended().await;
+    let mut text = String::new();
+    pod.agent.stderr.take().unwrap().read_to_string(&mut text).await.unwrap();
+    assert!(text.contains("in stuck_in_here"), "{text}");
+}
 
 #[tokio::test]
 async fn a_script_with_it_trains_through_a_resize_and_loses_nothing() {

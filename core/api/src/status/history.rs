@@ -8,12 +8,14 @@ use super::is_zero;
 status! {
     /// One change of a job's members or of their processes.
     pub struct HistoryStatus {
-        /// `Start`, `Resume`, `Resize`, `Update` (another template), `Replacement` or `Restart` (of processes, in their pods).
+        /// `Start`, `Resume`, `Resize`, `Update` (another template), `Replacement`, `Restart` (of processes, in their pods) or
+        /// `End`.
         pub kind: String,
         /// Whose doing: `User`, `Policy`, `Loss` or `Operator`.
         pub by: String,
-        /// What kind of loss it began with: `PodGone`, `PodStopped`, `Disrupted`, `PodFailed`, `NodeLost`, `ProcessFailed`,
-        /// `ContainerRestarted`, `Finished`, `NotHeard`, `NotStarted` or `Hung`.
+        /// What kind of loss it began with: `PodGone`, `PodStopped`, `Disrupted`, `PodFailed`, `OutOfMemory`, `NodeLost`,
+        /// `ProcessFailed`, `ContainerRestarted`, `Finished`, `NotHeard`, `NotStarted`, `Hung` or
+        /// `Straggler`.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub loss: Option<String>,
         /// Why, in a sentence.
@@ -45,6 +47,9 @@ status! {
         /// Steps that had to be done again; absent = not known.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub steps_lost: Option<i64>,
+        /// The worker whose failure it began with; absent = nobody's.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub failed: Option<FailedWorkerStatus>,
         /// Pods that are no members any more; at most 8 are named.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub left: Vec<String>,
@@ -54,5 +59,34 @@ status! {
         /// Pods that were members before, while it is under way.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub before: Vec<String>,
+    }
+
+    /// More memory for new pods.
+    pub struct GrownMemoryStatus {
+        /// The template; another begins with what it says itself.
+        pub template_hash: String,
+        /// Limit of the training container.
+        pub bytes: i64,
+    }
+
+    /// A member that is much slower than the others.
+    pub struct StragglerStatus {
+        pub pod: String,
+        pub uid: String,
+        pub since: String,
+    }
+
+    /// A worker that failed.
+    pub struct FailedWorkerStatus {
+        /// Its pod.
+        pub pod: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub exit_code: Option<i32>,
+        /// The kubelet's word for it, such as `OOMKilled`.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub reason: String,
+        /// The end of its log; kept for the last three that failed, unless `elasticity.keepFailureLogs` is false.
+        #[serde(skip_serializing_if = "String::is_empty")]
+        pub last_lines: String,
     }
 }

@@ -76,6 +76,8 @@ pub(super) struct Of<'a> {
     pub(super) processes: u32,
     /// The pod's grace where the template has none, in seconds.
     pub(super) drain_seconds: i64,
+    /// Whether it tells the last lines of processes that failed.
+    pub(super) keeps_logs: bool,
     /// Where the template was written, for what is wrong with it.
     pub(super) path: &'a str,
 }
@@ -232,7 +234,7 @@ fn environment(setup: &AgentSetup, of: &Of<'_>, grace: i64) -> Vec<EnvVar> {
             ..EnvVarSource::default()
         }),
     };
-    vec![
+    let mut all = vec![
         value("ETO_GATEWAY", setup.url.clone()),
         value("ETO_GATEWAY_CA", setup.ca.clone()),
         value("ETO_TOKEN_FILE", format!("{TOKEN_DIRECTORY}/{TOKEN_FILE}")),
@@ -244,5 +246,9 @@ fn environment(setup: &AgentSetup, of: &Of<'_>, grace: i64) -> Vec<EnvVar> {
         value("ETO_PROCESSES", of.processes.to_string()),
         value("ETO_TERMINATION_GRACE_SECONDS", grace.to_string()),
         value("ETO_METRICS_PORT", PORT.to_string()),
-    ]
+    ];
+    if !of.keeps_logs {
+        all.push(value("ETO_LAST_LINES", "0".to_owned()));
+    }
+    all
 }

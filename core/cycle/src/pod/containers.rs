@@ -11,10 +11,16 @@ const SHM_VOLUME: &str = "elastic-shm";
 
 /// Gives the containers the environment of the member and shared memory; returns the names of the user's variables
 /// that had to give way.
-pub(super) fn dress(spec: &mut PodSpec, env: &[(String, String)]) -> Vec<String> {
+///
+/// With `keep_logs` the end of a failed container's log is in its pod's status, where the template does not say
+/// otherwise.
+pub(super) fn dress(spec: &mut PodSpec, env: &[(String, String)], keep_logs: bool) -> Vec<String> {
     let mut overridden = Vec::new();
     for container in spec.containers.iter_mut().chain(spec.init_containers.iter_mut().flatten()) {
         set_env(container, env, &mut overridden);
+        if keep_logs {
+            container.termination_message_policy.get_or_insert_with(|| "FallbackToLogsOnError".to_owned());
+        }
     }
     shared_memory(spec);
     overridden.sort();

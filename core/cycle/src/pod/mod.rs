@@ -14,7 +14,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference}
 use sha2::{Digest, Sha256};
 
 use crate::template::{self, Role};
-use crate::{SpecProblems, service};
+use crate::{SpecProblems, resources, service};
 
 pub use agent::{AUDIENCE, Agent, AgentSetup};
 
@@ -38,9 +38,12 @@ pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<Agent<'_>>) -> Result
     let PodTemplateSpec { metadata, spec } = template;
     let mut spec = spec.unwrap_or_default();
     let overridden = match new.mode {
-        RoundMode::Recreate => containers::dress(&mut spec, &new.env),
+        RoundMode::Recreate => containers::dress(&mut spec, &new.env, keeps_logs(job)),
         RoundMode::Agent => under_agent(job, new, agent, &mut spec)?,
     };
+    if let (Some(bytes), Some(training)) = (new.memory, spec.containers.first_mut()) {
+        resources::raise_memory(training, bytes);
+    }
     settle(job, new, &mut spec);
     if let Some(choice) = &new.node {
         affinity::point_to(&mut spec, choice);
@@ -83,7 +86,7 @@ fn under_agent(
     };
     let processes = template::processes(job, spec, &mut problems);
     let mut overridden = agent::overridden(spec, job.spec.framework_type);
-    containers::dress(spec, &[]);
+    containers::dress(spec, &[], keeps_logs(job));
     let meta = &job.metadata;
     let name =
         format!("{}/{}", meta.namespace.as_deref().unwrap_or("default"), meta.name.as_deref().unwrap_or_default());
@@ -92,6 +95,7 @@ fn under_agent(
         index: new.index,
         processes,
         drain_seconds: drain_seconds(job),
+        keeps_logs: keeps_logs(job),
         path: template::path(job, Role::of(new.index)),
     };
     match agent::inject(spec, setup, &of) {
@@ -181,6 +185,10 @@ fn settle(job: &ElasticJob, new: &NewPod, spec: &mut PodSpec) {
     if let Some(class) = job.spec.scheduling_policy.as_ref().and_then(|p| p.priority_class.clone()) {
         spec.priority_class_name.get_or_insert(class);
     }
+}
+
+fn keeps_logs(job: &ElasticJob) -> bool {
+    job.spec.elasticity.as_ref().and_then(|e| e.keep_failure_logs).unwrap_or(true)
 }
 
 fn drain_seconds(job: &ElasticJob) -> i64 {

@@ -14,13 +14,14 @@ use eto_engine::contract::{Framework, WorkerRequest};
 use eto_engine::guard::sizes;
 use eto_engine::job::{
     AgentChoice, CleanPods, Elasticity, ElasticityMode, GlobalBatch, JobKey, JobSpec, LegalSizes, MAX_GLOBAL_BATCH,
-    PlacementSpec, RestartPolicy, TemplateFacts,
+    MemoryGrowth, PlacementSpec, RestartPolicy, TemplateFacts,
 };
 use eto_engine::time::Time;
 use k8s_openapi::api::core::v1::PodSpec;
 
 pub use scaling::BUILT_IN;
 
+use crate::quantity::{self, Nano};
 use crate::template::{self, Role};
 use crate::{SpecProblems, image, resources};
 
@@ -28,6 +29,8 @@ use crate::{SpecProblems, image, resources};
 pub const MAX_WORKERS: i64 = 100_000;
 /// `spec.backoffLimit` where there is none, as in batch/v1.
 pub const BACKOFF_LIMIT: u32 = 6;
+/// `spec.elasticity.memoryGrowth.percent` where there is none.
+const MEMORY_GROWTH: i64 = 50;
 
 /// Reads a job.
 ///
@@ -267,6 +270,10 @@ fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProb
     let d = Elasticity::default();
     let e = job.spec.elasticity.clone().unwrap_or_default();
     let mode = mode(e.mode, job, problems);
+    if e.hang_start_timeout_seconds.is_some() && e.hang_timeout_seconds.is_none() {
+        let path = "spec.elasticity.hangStartTimeoutSeconds";
+        problems.add(path, "needs hangTimeoutSeconds, which switches the detection of hangs on");
+    }
     let scheduling = job.spec.scheduling_policy.as_ref().and_then(|p| p.schedule_timeout_seconds);
     let mut seconds = |path: &str, v: Option<i64>, low: i64, default: Duration| {
         v.and_then(|v| int(path, v, low, 604_800, problems)).map_or(default, |v| Duration::from_secs(v.into()))
@@ -297,6 +304,13 @@ fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProb
             .hang_timeout_seconds
             .and_then(|v| int("spec.elasticity.hangTimeoutSeconds", v, 1, 604_800, problems))
             .map(|v| Duration::from_secs(v.into())),
+        hang_start_timeout: e
+            .hang_start_timeout_seconds
+            .and_then(|v| int("spec.elasticity.hangStartTimeoutSeconds", v, 1, 604_800, problems))
+            .map(|v| Duration::from_secs(v.into())),
+        replace_stragglers: e.replace_stragglers.unwrap_or(false),
+        failure_logs: e.keep_failure_logs.unwrap_or(true),
+        memory_growth: e.memory_growth.as_ref().and_then(|g| memory_growth(g, problems)),
         batch: batch(&e, problems),
     }
 }
@@ -312,6 +326,17 @@ fn mode(asked: Option<eto_api::ElasticityMode>, job: &ElasticJob, problems: &mut
             ElasticityMode::Native
         }
     }
+}
+
+fn memory_growth(g: &eto_api::MemoryGrowth, problems: &mut SpecProblems) -> Option<MemoryGrowth> {
+    const PATH: &str = "spec.elasticity.memoryGrowth";
+    let percent = int(&format!("{PATH}.percent"), g.percent.unwrap_or(MEMORY_GROWTH), 1, 400, problems);
+    let most = quantity::from_value(&g.max_memory).map(Nano::whole);
+    let most = most.map_err(|why| problems.add(format!("{PATH}.maxMemory"), why)).ok();
+    if most == Some(0) {
+        problems.add(format!("{PATH}.maxMemory"), "must be above 0");
+    }
+    Some(MemoryGrowth { percent: percent?, max_bytes: most? })
 }
 
 fn batch(e: &eto_api::Elasticity, problems: &mut SpecProblems) -> Option<GlobalBatch> {

@@ -7,8 +7,8 @@ use eto_api::{self as api, ElasticJobStatus};
 use eto_engine::contract::KeptState;
 use eto_engine::plan::Checkpoint;
 use eto_engine::state::{
-    AgentRound, Change, Circuit, Condition, HistoryEntry, JobState, Kept, Memory, ResizeCost, ResizeRecord, RoundMember, RoundState,
-    Steadiness, Victim,
+    AgentRound, Change, Circuit, Condition, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, Memory,
+    ResizeCost, ResizeRecord, RoundMember, RoundState, Steadiness, Straggler, Victim,
 };
 use eto_engine::time::Time;
 use eto_membership::Native;
@@ -50,6 +50,15 @@ pub fn restore(status: &ElasticJobStatus, checkpoint: Option<PolicyCheckpoint>, 
         not_before: each(status.not_before.as_ref(), time)?,
         last_resize: each(status.last_resize.as_ref(), resize)?,
         change: each(status.change.as_ref(), change)?,
+        stragglers: status
+            .stragglers
+            .iter()
+            .filter_map(|s| Some(Straggler { pod: s.pod.clone(), uid: s.uid.clone(), since: time(&s.since)? }))
+            .collect(),
+        memory: status
+            .grown_memory
+            .as_ref()
+            .map(|m| GrownMemory { template_hash: m.template_hash.clone(), bytes: long(m.bytes) }),
         // For people alone: what this version can't read of it is left out.
         history: status.history.iter().filter_map(history).collect(),
         started_at: each(status.start_time.as_ref(), time)?,
@@ -113,6 +122,7 @@ fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
         why: r.why.clone(),
         charged: r.charged,
         pods_from: long(r.pods_from),
+        tells: r.tells,
     })
 }
 
@@ -165,6 +175,12 @@ fn history(e: &api::HistoryStatus) -> Option<HistoryEntry> {
         outcome: each(e.outcome.as_ref(), |o| named(o))?,
         paused_ms: e.paused_milliseconds.map(long),
         steps_lost: e.steps_lost.map(long),
+        failed: e.failed.as_ref().map(|f| FailedWorker {
+            pod: f.pod.clone(),
+            exit_code: f.exit_code,
+            reason: f.reason.clone(),
+            last_lines: f.last_lines.clone(),
+        }),
         left: e.left.clone(),
         joined: e.joined.clone(),
         before: e.before.clone(),

@@ -5,7 +5,9 @@ use eto_engine::contract::KeptState;
 use eto_engine::decision::Decision;
 use eto_engine::job::JobSpec;
 use eto_engine::plan::Checkpoint;
-use eto_engine::state::{AgentRound, Change, Condition, HistoryEntry, JobState, Memory, ResizeRecord, RoundMember, RoundState};
+use eto_engine::state::{
+    AgentRound, Change, Condition, HistoryEntry, JobState, Memory, ResizeRecord, RoundMember, RoundState,
+};
 use eto_engine::time::Time;
 use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
@@ -68,6 +70,15 @@ pub fn to_status(f: &StatusFacts<'_>) -> ElasticJobStatus {
         not_before: s.not_before.map(rfc3339),
         last_resize: s.last_resize.as_ref().map(resize),
         change: s.change.as_ref().map(change),
+        stragglers: s
+            .stragglers
+            .iter()
+            .map(|s| api::StragglerStatus { pod: s.pod.clone(), uid: s.uid.clone(), since: rfc3339(s.since) })
+            .collect(),
+        grown_memory: s
+            .memory
+            .as_ref()
+            .map(|m| api::GrownMemoryStatus { template_hash: m.template_hash.clone(), bytes: int(m.bytes) }),
         history: s.history.iter().map(history).collect(),
         start_time: s.started_at.map(rfc3339),
         completion_time: s.finished_at.map(rfc3339),
@@ -120,6 +131,7 @@ fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
         why: cut(&r.why, SHORT),
         charged: r.charged,
         pods_from: int(r.pods_from),
+        tells: r.tells,
     }
 }
 
@@ -173,6 +185,12 @@ fn history(e: &HistoryEntry) -> api::HistoryStatus {
         outcome: e.outcome.as_ref().map(name_of),
         paused_milliseconds: e.paused_ms.map(int),
         steps_lost: e.steps_lost.map(int),
+        failed: e.failed.as_ref().map(|f| api::FailedWorkerStatus {
+            pod: f.pod.clone(),
+            exit_code: f.exit_code,
+            reason: cut(&f.reason, SHORT),
+            last_lines: f.last_lines.clone(),
+        }),
         left: e.left.clone(),
         joined: e.joined.clone(),
         before: e.before.clone(),

@@ -1,14 +1,16 @@
 //! The history of a job's members: each step is compared with the state before it, and what has begun or ended since is
 //! noted. It is written with the state that has changed anyway.
 
-use super::step::{Step, members_of};
+use eto_membership::last_lines;
+
 use super::hostname;
+use super::step::{Step, members_of};
 use crate::contract::WorkerPhase;
 use crate::job::RestartPolicy;
 use crate::observe::Pod;
 use crate::state::{
-    ChangeBy, ChangeKind, ChangeOutcome, HistoryEntry, LossClass, MAX_HISTORY, MAX_NAMES, ResizeRecord, RoundCause,
-    RoundState,
+    ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_HISTORY, MAX_LOGS, MAX_NAMES,
+    Phase, ResizeRecord, RoundCause, RoundState,
 };
 use crate::time::millis;
 
@@ -19,6 +21,8 @@ pub(super) struct Notes {
     pub(super) why: Option<String>,
     /// With which loss.
     pub(super) loss: Option<LossClass>,
+    /// Who failed with it.
+    pub(super) failed: Option<FailedWorker>,
     /// Why fewer workers than were aimed at have to do.
     pub(super) refused: Option<String>,
     /// Containers restarted in place.
@@ -30,25 +34,67 @@ impl Step<'_> {
     pub(super) fn note_history(&mut self) {
         let notes = std::mem::take(&mut self.notes);
         let now = self.now;
-        if self.state.phase.is_terminal() || self.state.phase == crate::state::Phase::Suspended {
+        if self.state.phase.is_terminal() || self.state.phase == Phase::Suspended {
             self.open_entry_mut().into_iter().for_each(|e| e.end(ChangeOutcome::Interrupted, now));
+            if self.state.phase != Phase::Suspended {
+                self.note_end(notes);
+            }
+            self.bound();
             return;
         }
         if let Some(round) = self.state.round.clone() {
             match &notes.why {
-                Some(why) => self.note_round(&round, why, notes.loss),
+                Some(why) => self.note_round(&round, why, notes.loss, notes.failed.as_ref()),
                 // Taken over from what was published: what was under way is not what goes on.
                 None => self.interrupt(round.generation),
             }
             if notes.restarted {
-                self.note_restarts(&round);
+                self.note_restarts(&round, notes.failed);
             }
         }
         if let Some(why) = &notes.refused {
             self.note_refusal(why);
         }
         self.note_done();
+        self.bound();
+    }
+
+    /// The newest entries are kept, and of these the newest logs.
+    fn bound(&mut self) {
         self.state.history.truncate(MAX_HISTORY);
+        let logs = self.state.history.iter_mut().filter_map(|e| e.failed.as_mut());
+        logs.filter(|f| !f.last_lines.is_empty()).skip(MAX_LOGS).for_each(|f| f.last_lines.clear());
+    }
+
+    /// What is known of a worker that failed; `told` is what its agent said of it.
+    pub(super) fn failure(&self, pod: &Pod, code: Option<i32>, told: Option<&str>) -> FailedWorker {
+        let end = pod.last_end.as_deref();
+        let kept = told.filter(|t| !t.is_empty()).or(end.map(|e| e.lines.as_str())).unwrap_or_default();
+        FailedWorker {
+            pod: pod.name.clone(),
+            exit_code: code.or(pod.exit_code).or(end.map(|e| e.code)),
+            reason: end.map(|e| e.reason.clone()).or(pod.reason.clone()).unwrap_or_default(),
+            last_lines: if self.job.elasticity.failure_logs { last_lines(kept) } else { String::new() },
+        }
+    }
+
+    /// The job has ended in this step.
+    fn note_end(&mut self, notes: Notes) {
+        let size = self.before.round.as_ref().map_or(0, |r| r.size);
+        let entry = HistoryEntry {
+            kind: ChangeKind::End,
+            by: if notes.loss.is_some() || notes.failed.is_some() { ChangeBy::Loss } else { ChangeBy::Operator },
+            loss: notes.loss,
+            failed: notes.failed,
+            why: self.state.message.clone().unwrap_or_default(),
+            from: size,
+            generation: self.state.last_generation,
+            started: self.now,
+            ended: Some(self.now),
+            outcome: Some(ChangeOutcome::Done),
+            ..HistoryEntry::default()
+        };
+        self.state.history.insert(0, entry);
     }
 
     fn open_entry_mut(&mut self) -> Option<&mut HistoryEntry> {
@@ -64,12 +110,12 @@ impl Step<'_> {
     }
 
     /// A round has begun: a further one of what is under way, or something new.
-    fn note_round(&mut self, round: &RoundState, why: &str, loss: Option<LossClass>) {
+    fn note_round(&mut self, round: &RoundState, why: &str, loss: Option<LossClass>, failed: Option<&FailedWorker>) {
         let generation = round.generation;
         if self.state.history.first().is_some_and(|e| e.generation == generation) {
             return;
         }
-        let mut entry = self.entry(round, why, loss);
+        let mut entry = HistoryEntry { failed: failed.cloned(), ..self.entry(round, why, loss) };
         let open = self.state.history.first().filter(|e| e.is_open()).cloned();
         if let Some(mut open) = open {
             let again = matches!(round.cause, RoundCause::StartTimedOut | RoundCause::GrowthRefused);
@@ -81,6 +127,7 @@ impl Step<'_> {
                 if entry.loss.is_some() {
                     (open.loss, open.why) = (entry.loss, entry.why);
                 }
+                open.failed = entry.failed.or(open.failed);
                 add(&mut open.left, entry.left);
                 self.state.history[0] = open;
                 return;
@@ -101,6 +148,8 @@ impl Step<'_> {
         let resize = self.state.last_resize.as_ref().filter(|r| r.done.is_none() && r.to == self.state.target);
         let (kind, by, why, started) = self.reason(round.cause, why, loss, resize);
         let left = old.filter(|r| r.agent.is_none()).map(|r| self.gone_from(r)).unwrap_or_default();
+        // In the run of an earlier round nothing of ours is stopped, so there is no pause to measure.
+        let goes_on = round.agent.as_ref().and_then(|a| a.native).is_some_and(|n| n.run < round.generation);
         let mut before = old.map(|r| self.names_of(r)).unwrap_or_default();
         before.retain(|name| !left.contains(name));
         HistoryEntry {
@@ -113,7 +162,7 @@ impl Step<'_> {
             generation: round.generation,
             attempts: 1,
             started,
-            stopped: old.and_then(|r| r.running_since).map(|_| self.now),
+            stopped: old.and_then(|r| r.running_since).map(|_| self.now).filter(|_| !goes_on),
             left: left.into_iter().take(MAX_NAMES).collect(),
             before,
             ..HistoryEntry::default()
@@ -164,7 +213,8 @@ impl Step<'_> {
 
     /// Names of the members of a round by recreation that were lost or are given up.
     fn gone_from(&self, round: &RoundState) -> Vec<String> {
-        let lost = |pod: &&&Pod| pod.phase == WorkerPhase::Failed || pod.deleting.is_some();
+        let lost =
+            |pod: &&&Pod| pod.phase == WorkerPhase::Failed || pod.deleting.is_some() || self.grows_to(pod).is_some();
         let given_up = |pod: &&&Pod| self.state.victims.iter().any(|v| v.uid == pod.uid);
         let of_round = || self.pods.iter().filter(|p| p.round == round.generation);
         let there: Vec<u32> = of_round().map(|p| p.index).collect();
@@ -175,19 +225,20 @@ impl Step<'_> {
     }
 
     /// Containers that restarted in place: no round begins for them.
-    fn note_restarts(&mut self, round: &RoundState) {
+    fn note_restarts(&mut self, round: &RoundState, failed: Option<FailedWorker>) {
         let now = self.now;
         let loss = Some(LossClass::ContainerRestarted);
         let same = self.state.history.first_mut().filter(|e| e.loss == loss && e.generation == round.generation);
         if let Some(entry) = same {
             entry.attempts = entry.attempts.saturating_add(1);
-            entry.ended = Some(now);
+            (entry.ended, entry.failed) = (Some(now), failed);
             return;
         }
         let entry = HistoryEntry {
             kind: ChangeKind::Restart,
             by: ChangeBy::Loss,
             loss,
+            failed,
             why: "containers restarted in place".to_owned(),
             from: round.size,
             to: round.size,
@@ -219,8 +270,19 @@ impl Step<'_> {
         };
         let generation = self.round().map_or(0, |r| r.generation);
         let outcome = Some(ChangeOutcome::Refused);
-        let entry =
-            HistoryEntry { kind, by, why: began, from, to: target, generation, attempts: 1, started, ended: Some(now), outcome, ..HistoryEntry::default() };
+        let entry = HistoryEntry {
+            kind,
+            by,
+            why: began,
+            from,
+            to: target,
+            generation,
+            attempts: 1,
+            started,
+            ended: Some(now),
+            outcome,
+            ..HistoryEntry::default()
+        };
         self.state.history.insert(0, entry);
     }
 

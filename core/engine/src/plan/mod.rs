@@ -9,6 +9,7 @@ mod agent;
 mod gang;
 mod history;
 mod life;
+mod memory;
 mod outcome;
 mod recover;
 mod rounds;
@@ -25,7 +26,7 @@ use crate::placement::NodeChoice;
 use crate::state::{ConditionReason, JobState, RoundMode};
 use crate::time::Time;
 
-pub use agent::ProgressSeen;
+pub use agent::{ProgressSeen, Stragglers};
 pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
 pub use recover::recover;
 pub use target::{apply, effective_target};
@@ -89,6 +90,9 @@ pub struct NewPod {
     pub env: Vec<(String, String)>,
     /// Where the placement policy wants it; `None` = the scheduler chooses.
     pub node: Option<NodeChoice>,
+    /// Bytes of memory that its training container can have at least, where it has a limit; `None` = as the template
+    /// says.
+    pub memory: Option<u64>,
 }
 
 /// An event to tell.
@@ -115,6 +119,8 @@ pub enum EventReason {
     WorkerLost,
     /// The members made no progress any more.
     Hung,
+    /// A member is much slower than the others, for long.
+    Straggler,
     /// Somebody took a worker's owner reference away.
     WorkerReleased,
     /// Containers restarted in place.
@@ -171,6 +177,8 @@ pub struct PlanFacts<'a> {
     pub progress: Option<ProgressSeen>,
     /// What is known of the command that the image has, for templates without one.
     pub image: ImageCommand<'a>,
+    /// Members that are slow by their own word; `None` = nothing can be told of that.
+    pub stragglers: Option<&'a Stragglers>,
 }
 
 /// What is known of the command (ENTRYPOINT and CMD) that a container's image has. An agent is put around a command, so

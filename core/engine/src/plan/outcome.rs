@@ -28,6 +28,8 @@ enum Loss<'a> {
     Disrupted(&'a Pod),
     /// Its pod failed.
     Failed(&'a Pod),
+    /// Its container ran out of memory, and may have more.
+    OutOfMemory(&'a Pod),
 }
 
 impl Loss<'_> {
@@ -36,6 +38,7 @@ impl Loss<'_> {
             Loss::Gone(_) => LossClass::PodGone,
             Loss::Disrupted(_) => LossClass::Disrupted,
             Loss::Failed(_) => LossClass::PodFailed,
+            Loss::OutOfMemory(_) => LossClass::OutOfMemory,
         }
     }
 }
@@ -98,13 +101,15 @@ impl<'a> Step<'a> {
         // An agent tells how its processes ended, whether its container was started anew for that or not.
         let Some(generation) = self.round().filter(|r| r.agent.is_none()).map(|r| r.generation) else { return };
         let of_round = self.pods.iter().filter(|p| p.round == generation);
-        let most = of_round.map(|p| p.restarts).max().unwrap_or(0);
+        let worst = of_round.max_by_key(|p| p.restarts).copied();
+        let most = worst.map_or(0, |p| p.restarts);
         let Some(round) = self.state.round.as_mut().filter(|r| most > r.restarts_charged) else { return };
         let new = most - round.restarts_charged;
         round.restarts_charged = most;
         self.state.failures = self.state.failures.saturating_add(new);
         let message = format!("containers restarted in place; failures charged: {}", self.state.failures);
         self.notes.restarted = true;
+        self.notes.failed = worst.map(|p| self.failure(p, None, None));
         self.event(true, EventReason::ContainersRestarted, message);
     }
 
@@ -131,19 +136,30 @@ impl<'a> Step<'a> {
                 Loss::Gone(index) => (format!("worker {index} was deleted"), false),
                 Loss::Disrupted(pod) => (format!("worker {} was disrupted{}", pod.index, because(pod)), false),
                 Loss::Failed(pod) => (format!("worker {} failed{}", pod.index, because(pod)), true),
+                // It is over when there is enough, or no more.
+                Loss::OutOfMemory(pod) => (self.out_of_memory(pod), false),
             };
             if own_fault && charged.is_none() {
                 charged = Some(what.clone());
             }
             first.get_or_insert(what);
         }
+        let why = charged.clone().or(first).unwrap_or_default();
+        let blamed = losses.iter().find(|l| matches!(l, Loss::Failed(_))).or(losses.first());
+        self.notes.loss = blamed.map(Loss::class);
+        self.notes.failed = blamed.and_then(|loss| match loss {
+            Loss::Failed(pod) | Loss::OutOfMemory(pod) => Some(self.failure(pod, None, None)),
+            Loss::Gone(_) | Loss::Disrupted(_) => None,
+        });
         if let Some(end) = losses.iter().find_map(|l| self.final_exit(l)) {
             self.end(Phase::Failed, ConditionReason::NonRetryableExit, end);
             return true;
         }
-        let why = charged.clone().or(first).unwrap_or_default();
-        let blamed = losses.iter().find(|l| matches!(l, Loss::Failed(_))).or(losses.first());
-        self.notes.loss = blamed.map(Loss::class);
+        for loss in &losses {
+            if let Loss::OutOfMemory(pod) = loss {
+                self.grow_memory(pod);
+            }
+        }
         self.event(charged.is_some(), EventReason::WorkerLost, why.clone());
         if charged.is_some() {
             self.state.failures = self.state.failures.saturating_add(1);
@@ -163,6 +179,7 @@ impl<'a> Step<'a> {
         let Some(round) = self.round() else { return Vec::new() };
         let loss = |index: u32| match self.pod(index) {
             None => round.complete.map(|_| Loss::Gone(index)),
+            Some(pod) if self.grows_to(pod).is_some() => Some(Loss::OutOfMemory(pod)),
             Some(pod) if pod.phase == WorkerPhase::Failed && is_disruption(pod) => Some(Loss::Disrupted(pod)),
             Some(pod) if pod.phase == WorkerPhase::Failed => Some(Loss::Failed(pod)),
             Some(pod) if pod.deleting.is_some() => Some(Loss::Gone(index)),

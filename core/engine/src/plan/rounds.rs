@@ -168,6 +168,7 @@ impl Step<'_> {
                 mode: RoundMode::Recreate,
                 env: [member_env(framework, &full, rank), batch_env(self.job, &full)].concat(),
                 node,
+                memory: self.memory(&round.template_hash),
             }));
         }
     }

@@ -44,8 +44,21 @@ impl<'a> Step<'a> {
         let (state, notes, in_round) = (before.clone(), Notes::default(), BTreeSet::new());
         let (actions, events, looks) = (vec![], vec![], vec![]);
         let (refusal, wants_image) = (None, false);
-        let mut step =
-            Step { job, facts, now, pods, before, state, actions, events, looks, refusal, in_round, wants_image, notes };
+        let mut step = Step {
+            job,
+            facts,
+            now,
+            pods,
+            before,
+            state,
+            actions,
+            events,
+            looks,
+            refusal,
+            in_round,
+            wants_image,
+            notes,
+        };
         step.note_members();
         step
     }

@@ -6,6 +6,8 @@ use crate::time::Time;
 
 /// Entries that are kept, newest first.
 pub const MAX_HISTORY: usize = 10;
+/// Entries that keep the last lines of who failed.
+pub const MAX_LOGS: usize = 3;
 /// Pods that an entry names at most of those who came, and of those who went.
 pub const MAX_NAMES: usize = 8;
 
@@ -42,12 +44,28 @@ pub struct HistoryEntry {
     pub paused_ms: Option<u64>,
     /// Steps that had to be done again; `None` = not known.
     pub steps_lost: Option<u64>,
+    /// The worker whose failure it began with; `None` = nobody's.
+    pub failed: Option<FailedWorker>,
     /// Names of pods that are no members any more, at most [`MAX_NAMES`].
     pub left: Vec<String>,
     /// Names of pods that have become members, at most [`MAX_NAMES`]. Empty where all have.
     pub joined: Vec<String>,
     /// Names of the pods that were members before (by recreation: of those that were not lost). Empty once it has ended.
     pub before: Vec<String>,
+}
+
+/// A worker that failed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct FailedWorker {
+    /// Its pod.
+    pub pod: String,
+    /// Exit code of its processes or its container.
+    pub exit_code: Option<i32>,
+    /// The kubelet's word for it; empty = none.
+    pub reason: String,
+    /// The end of its log or of what its processes wrote to stderr. Of the [`MAX_LOGS`] newest entries that have some.
+    pub last_lines: String,
 }
 
 /// What changes.
@@ -66,6 +84,8 @@ pub enum ChangeKind {
     Replacement,
     /// Processes start again in the pods that they were in.
     Restart,
+    /// The job's end.
+    End,
 }
 
 /// Whose doing a change is.
@@ -93,6 +113,8 @@ pub enum LossClass {
     Disrupted,
     /// The pod failed by itself.
     PodFailed,
+    /// A container ran out of memory, and gets more.
+    OutOfMemory,
     /// The node is not ready or gone.
     NodeLost,
     /// Processes failed in a pod that lives on.
@@ -107,6 +129,8 @@ pub enum LossClass {
     NotStarted,
     /// There was no progress any more.
     Hung,
+    /// A member was much slower than the others.
+    Straggler,
 }
 
 /// How a change ended.

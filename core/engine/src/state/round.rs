@@ -81,6 +81,8 @@ pub struct AgentRound {
     pub charged: bool,
     /// Pods made for an earlier generation than this are released: the gang starts anew. 0 = all pods will do.
     pub pods_from: u64,
+    /// Members of an earlier round of this template have told progress, so those of this one can be expected to.
+    pub tells: bool,
 }
 
 /// How far the members of a round have been told to go. Within one generation it only moves forward, in this order.

@@ -104,6 +104,7 @@ pub(crate) fn pod(index: u32, round: u64, size: u32) -> Pod {
         deleting: None,
         restarts: 0,
         exit_code: None,
+        last_end: None,
         disrupted: false,
         request: WorkerRequest { cpu: 1.0, memory: 1e9, gpus: 0.0 },
     }

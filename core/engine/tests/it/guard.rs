@@ -129,8 +129,7 @@ fn no_shrink_while_the_memory_is_younger_than_the_window() {
 #[test]
 fn one_resize_at_a_time_and_a_pause_as_long_as_it_took() {
     let mut look = look(4, None, &[]);
-    let record =
-        |done| ResizeRecord { done, ..ResizeRecord::new(2, 4, ago(100)) };
+    let record = |done| ResizeRecord { done, ..ResizeRecord::new(2, 4, ago(100)) };
     look.state.last_resize = Some(record(None));
     assert_eq!(by(&look.decide(&native(|_| Some(8)))), [Limiter::ResizeInFlight]);
     // It took 60 s and was done 40 s ago.
@@ -163,12 +162,8 @@ fn a_job_that_waits_for_its_template_is_sized_all_the_same() {
 #[test]
 fn a_growth_that_was_taken_back_is_not_tried_at_once() {
     let mut look = look(4, None, &[]);
-    let record = |refusals| ResizeRecord {
-        done: Some(ago(400)),
-        refused: true,
-        refusals,
-        ..ResizeRecord::new(8, 4, ago(400))
-    };
+    let record =
+        |refusals| ResizeRecord { done: Some(ago(400)), refused: true, refusals, ..ResizeRecord::new(8, 4, ago(400)) };
     look.state.last_resize = Some(record(2));
     assert_eq!(by(&look.decide(&native(|_| Some(8)))), [Limiter::GrowthRefused], "the second time: 10 minutes");
     look.memory.recommendations = vec![(ago(3600), 4)];

@@ -1,6 +1,7 @@
 //! What the history says of rounds by recreation.
 
 use eto_engine::contract::WorkerPhase;
+use eto_engine::observe::ContainerEnd;
 use eto_engine::plan::{PlanFacts, plan};
 use eto_engine::state::{ChangeBy, ChangeKind, ChangeOutcome, JobState, LossClass};
 
@@ -13,11 +14,19 @@ fn a_failed_pod_is_replaced_and_both_are_named() {
     assert!(world.settle());
     assert_eq!(world.state.history[0].kind, ChangeKind::Start);
     world.pods[1].phase = WorkerPhase::Failed;
+    world.pods[1].last_end = Some(Box::new(ContainerEnd {
+        code: 1,
+        reason: "Error".into(),
+        memory_limit: 0,
+        lines: "KeyError: 'x'".into(),
+    }));
     let lost = world.pods[1].name.clone();
     assert!(world.settle());
     let e = &world.state.history[0];
     assert_eq!((e.kind, e.by, e.loss), (ChangeKind::Replacement, ChangeBy::Loss, Some(LossClass::PodFailed)));
     assert_eq!((e.from, e.to, e.outcome), (3, 3, Some(ChangeOutcome::Done)));
+    let failed = e.failed.as_ref().unwrap();
+    assert_eq!((&failed.pod, failed.exit_code, failed.last_lines.as_str()), (&lost, Some(1), "KeyError: 'x'"));
     assert_eq!((&e.left[..], &e.joined[..]), (&[lost][..], &[world.pods[1].name.clone()][..]));
     assert!(e.paused_ms.is_some_and(|ms| ms > 0), "{e:?}");
 }
@@ -79,5 +88,11 @@ fn the_end_of_a_job_ends_what_is_under_way() {
     done.phase = WorkerPhase::Succeeded;
     let ended = plan(&spec, &resizing, &[done], &PlanFacts::default(), NOW.plus(secs(5))).state;
     assert!(ended.phase.is_terminal());
-    assert_eq!(ended.history[0].outcome, Some(ChangeOutcome::Interrupted));
+    assert_eq!((ended.history[0].kind, ended.history[0].from), (ChangeKind::End, 4));
+    assert_eq!(
+        (ended.history[1].kind, ended.history[1].outcome),
+        (ChangeKind::Resize, Some(ChangeOutcome::Interrupted))
+    );
+    let again = plan(&spec, &ended, &[], &PlanFacts::default(), NOW.plus(secs(9))).state;
+    assert_eq!(again.history, ended.history, "it ends once");
 }

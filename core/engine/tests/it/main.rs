@@ -7,6 +7,7 @@ mod controller;
 mod gang;
 mod guard;
 mod history;
+mod memory;
 mod normalise;
 mod placement;
 mod plan;

@@ -362,8 +362,7 @@ fn a_resize_taken_back_before_its_round_is_over() {
     let mut state = running(&spec, 3);
     spec.replicas = 5;
     // The target moves, and is moved back before the plan begins a round.
-    let record =
-        |from, to| Some(ResizeRecord::new(from, to, NOW));
+    let record = |from, to| Some(ResizeRecord::new(from, to, NOW));
     (state.target, state.based_on, state.last_resize) = (5, 5, record(3, 5));
     spec.replicas = 3;
     let p = step(&spec, &state, &pods(3));

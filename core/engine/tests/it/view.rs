@@ -160,9 +160,12 @@ fn throughput_is_one_value_of_the_job_and_warms_up_with_each_round() {
     look.state.round.as_mut().unwrap().running_since = Some(ago(5));
     assert_eq!(quality(&look).0, Quality::Warming, "a job that restarts is slow for that alone");
     look.state.round.as_mut().unwrap().running_since = Some(ago(5000));
-    look.signals.signals.values_mut().flat_map(|d| d.per_key.values_mut()).flat_map(|k| k.values_mut()).for_each(
-        |s| s.at = ago(200),
-    );
+    look.signals
+        .signals
+        .values_mut()
+        .flat_map(|d| d.per_key.values_mut())
+        .flat_map(|k| k.values_mut())
+        .for_each(|s| s.at = ago(200));
     assert_eq!(quality(&look).0, Quality::Stale);
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn assignment(generation: u64, order: Order) -> Assignment {
         native: None,
         env: BTreeMap::new(),
         why: "test".into(),
+        hung: false,
     }
 }
 

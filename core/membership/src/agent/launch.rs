@@ -92,8 +92,16 @@ mod tests {
         });
         let round = Round::plan("ns/j", "u", 1, members.collect(), Ports::default()).unwrap();
         let env = BTreeMap::from([("RANK".to_owned(), "9".to_owned()), ("EXTRA".to_owned(), "1".to_owned())]);
-        let assignment =
-            Assignment { round, order: Order::Run, framework, grace_ms: 1000, native: None, env, why: String::new() };
+        let assignment = Assignment {
+            round,
+            order: Order::Run,
+            framework,
+            grace_ms: 1000,
+            native: None,
+            env,
+            why: String::new(),
+            hung: false,
+        };
         Launch { assignment, rank }
     }
 

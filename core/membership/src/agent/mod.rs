@@ -138,6 +138,8 @@ impl Agent {
             progress: self.progress,
             native: self.me.native,
             leaving: self.leaving,
+            last_lines: String::new(),
+            step_work_us: None,
         }
     }
 

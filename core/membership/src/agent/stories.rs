@@ -13,7 +13,7 @@ pub(super) fn assignment(generation: u64, order: Order, uids: &[&str]) -> Assign
     });
     let round = Round::plan("ns/j", "u", generation, members.collect(), Ports::default()).unwrap();
     let (framework, env) = (FrameworkKind::PyTorch, std::collections::BTreeMap::new());
-    Assignment { round, order, framework, grace_ms: 30_000, native: None, env, why: String::new() }
+    Assignment { round, order, framework, grace_ms: 30_000, native: None, env, why: String::new(), hung: false }
 }
 
 pub(super) fn agent() -> Agent {

@@ -8,7 +8,7 @@ use eto_api::{ElasticJob, ElasticJobStatus};
 use eto_cycle::SpecProblems;
 use eto_cycle::status::MAX_STORED_POLICY_STATE;
 use eto_engine::job::{JobKey, JobSpec};
-use eto_engine::plan::{Action, Event, ProgressSeen, Refused};
+use eto_engine::plan::{Action, Event, ProgressSeen, Refused, Stragglers};
 use eto_engine::state::{JobState, Memory};
 
 use super::version;
@@ -66,6 +66,8 @@ pub struct Mind {
     pub refused: Option<Refused>,
     /// The last progress that was seen of its members.
     pub progress: Option<ProgressSeen>,
+    /// Which of them are slow by their own word.
+    pub stragglers: Option<Stragglers>,
     /// Tries to make pods in a row that failed, though nobody refused them, and what was said to the last one.
     pub not_created: (u32, String),
     /// What the last plan wants done, once its state is written.

@@ -3,9 +3,10 @@
 use eto_api::labels;
 use eto_cycle::resources;
 use eto_engine::contract::{Readiness, WorkerPhase};
-use eto_engine::observe::Pod;
+use eto_engine::observe::{ContainerEnd, Pod};
 use eto_engine::state::RoundMode;
 use eto_engine::time::Time;
+use eto_membership::last_lines;
 use k8s_openapi::api::core::v1::{self as core, ContainerState, ContainerStatus, PodCondition};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 
@@ -25,6 +26,8 @@ pub(super) fn observe(pod: &core::Pod) -> Option<Pod> {
             Some("Evicted" | "NodeLost" | "NodeShutdown" | "Preempting" | "Shutdown" | "Terminated")
         );
     let round = label(labels::ROUND)?.parse().ok()?;
+    let first = pod.spec.as_ref().and_then(|s| s.containers.first());
+    let training = first.and_then(|first| statuses().find(|c| c.name == first.name));
     Some(Pod {
         name: meta.name.clone()?,
         uid: meta.uid.clone()?,
@@ -50,17 +53,22 @@ pub(super) fn observe(pod: &core::Pod) -> Option<Pod> {
         waiting: initial().chain(statuses()).find_map(waiting),
         deleting: meta.deletion_timestamp.as_ref().map(time),
         restarts: statuses().map(|c| u32::try_from(c.restart_count).unwrap_or(0)).fold(0, u32::saturating_add),
-        exit_code: pod
-            .spec
-            .as_ref()
-            .and_then(|s| s.containers.first())
-            .and_then(|first| statuses().find(|c| c.name == first.name))
-            .and_then(|c| c.state.as_ref())
-            .and_then(|s| s.terminated.as_ref())
-            .map(|t| t.exit_code),
+        exit_code: training.and_then(|c| c.state.as_ref()).and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code),
+        last_end: training.and_then(last_end).map(|end| {
+            let memory_limit = first.map_or(0, resources::memory_limit);
+            Box::new(ContainerEnd { memory_limit, ..end })
+        }),
         disrupted,
         request: pod.spec.as_ref().map(resources::utilisation).unwrap_or_default(),
     })
+}
+
+/// How a container ended last: now, or before it was started again.
+fn last_end(container: &ContainerStatus) -> Option<ContainerEnd> {
+    let ended = |state: &Option<ContainerState>| state.as_ref().and_then(|s| s.terminated.clone());
+    let end = ended(&container.state).or_else(|| ended(&container.last_state))?;
+    let lines = if end.exit_code == 0 { String::new() } else { last_lines(end.message.as_deref().unwrap_or_default()) };
+    Some(ContainerEnd { code: end.exit_code, reason: end.reason.unwrap_or_default(), memory_limit: 0, lines })
 }
 
 fn condition<'a>(pod: &'a core::Pod, kind: &str) -> Option<&'a PodCondition> {
@@ -154,6 +162,7 @@ mod tests {
             mode: RoundMode::Recreate,
             env: Vec::new(),
             node: None,
+            memory: None,
         };
         let mut made = eto_cycle::pod::build(&job, &new, None).unwrap().unwrap().pod;
         made.metadata.uid = Some("p".into());
@@ -173,6 +182,22 @@ mod tests {
         assert_eq!(got.unschedulable.as_deref(), Some("0/4 nodes"));
         assert_eq!(got.waiting.as_deref(), Some("train: ImagePullBackOff: no such image"));
         assert!(pod(&json!({"phase": "Pending"})).waiting.is_none());
+    }
+
+    #[test]
+    fn how_the_training_container_ended_last() {
+        let status = |state: serde_json::Value| {
+            let mut status = json!({"name": "train", "restartCount": 1, "image": "i", "imageID": "", "ready": false});
+            status.as_object_mut().unwrap().extend(state.as_object().unwrap().clone());
+            pod(&json!({"phase": "Running", "containerStatuses": [status]})).last_end
+        };
+        let end = |code: i32| json!({"terminated": {"exitCode": code, "reason": "Error", "message": "  1%\r100%\nKeyError: 'x'\n"}});
+        let failed = status(json!({"state": end(1)})).unwrap();
+        assert_eq!((failed.code, failed.reason.as_str(), failed.lines.as_str()), (1, "Error", "100%\nKeyError: 'x'"));
+        let restarted = status(json!({"state": {"running": {}}, "lastState": end(3)})).unwrap();
+        assert_eq!((restarted.code, restarted.lines.is_empty()), (3, false), "it runs again");
+        assert_eq!(status(json!({"state": end(0)})).unwrap().lines, "", "one that is done has no last words");
+        assert_eq!(status(json!({"state": {"running": {}}})), None);
     }
 
     #[test]

@@ -195,6 +195,7 @@ mod tests {
             deleting: None,
             restarts: 0,
             exit_code: None,
+            last_end: None,
             disrupted: false,
             request: WorkerRequest::default(),
         };

@@ -39,7 +39,11 @@ impl<'a> Step<'a> {
             }
             std::cmp::Ordering::Equal => {
                 self.give_up_surplus(target);
-                if self.idle_master().is_some() { self.shrink(members) } else { self.drop_change() }
+                if self.idle_master().is_some() {
+                    self.shrink(members);
+                } else if !self.replace_straggler(members) {
+                    self.drop_change();
+                }
             }
             std::cmp::Ordering::Greater => self.shrink(members),
         }
@@ -235,7 +239,7 @@ impl<'a> Step<'a> {
 
     /// Whether this is the moment to stop the members for a planned change: after a checkpoint that is newer than the
     /// one there was, where they tell of checkpoints; at once where they don't, or when that has taken too long.
-    fn is_boundary(&mut self, cause: RoundCause, to: u32) -> bool {
+    pub(super) fn is_boundary(&mut self, cause: RoundCause, to: u32) -> bool {
         let wait = self.job.elasticity.checkpoint_wait;
         let members = self.member_pods();
         let newest = members.iter().filter_map(|p| self.record(p)?.report.checkpoint).max();

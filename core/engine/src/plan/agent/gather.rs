@@ -17,7 +17,7 @@ impl Step<'_> {
         let hash = self.job.template.as_ref().map(|t| t.hash.clone());
         let old = self.state.round.clone();
         let before = old.as_ref().and_then(|r| r.agent.clone()).unwrap_or_default();
-        let generation = self.next_generation();
+        let (generation, tells) = (self.next_generation(), self.has_told(cause, &before));
         let template_hash = hash.or(old.map(|r| r.template_hash)).unwrap_or_default();
         self.state.round = Some(RoundState {
             generation,
@@ -30,7 +30,12 @@ impl Step<'_> {
             required_nodes: false,
             gaps: Vec::new(),
             restarts_charged: 0,
-            agent: Some(AgentRound { why: why.to_owned(), pods_from: before.pods_from, ..AgentRound::default() }),
+            agent: Some(AgentRound {
+                why: why.to_owned(),
+                pods_from: before.pods_from,
+                tells,
+                ..AgentRound::default()
+            }),
         });
         self.note_members();
         self.notes.why = Some(why.to_owned());

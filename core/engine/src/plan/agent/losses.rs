@@ -12,7 +12,7 @@ use crate::contract::{Framework, WorkerPhase};
 use crate::guard::sizes;
 use crate::job::RestartPolicy;
 use crate::observe::Pod;
-use crate::state::{ConditionReason, LossClass, Phase, RoundCause, RoundMember, RoundOrder};
+use crate::state::{ConditionReason, FailedWorker, LossClass, Phase, RoundCause, RoundMember, RoundOrder};
 use crate::time::{Time, millis};
 
 /// Why a member can't go on in its round.
@@ -26,6 +26,8 @@ pub(super) enum Loss<'a> {
     Disrupted(&'a Pod),
     /// Its pod failed.
     Failed(&'a Pod),
+    /// Its container ran out of memory, and may have more.
+    OutOfMemory(&'a Pod),
     /// Its node is not ready and its agent is not heard of.
     CutOff(&'a Pod),
     /// Its processes ended with this code.
@@ -45,6 +47,7 @@ impl<'a> Loss<'a> {
             Loss::Leaving(p)
             | Loss::Disrupted(p)
             | Loss::Failed(p)
+            | Loss::OutOfMemory(p)
             | Loss::CutOff(p)
             | Loss::Exited(p, _)
             | Loss::Finished(p)
@@ -68,6 +71,7 @@ impl<'a> Loss<'a> {
             Loss::Leaving(_) => LossClass::PodStopped,
             Loss::Disrupted(_) => LossClass::Disrupted,
             Loss::Failed(_) => LossClass::PodFailed,
+            Loss::OutOfMemory(_) => LossClass::OutOfMemory,
             Loss::CutOff(_) => LossClass::NodeLost,
             Loss::Exited(..) => LossClass::ProcessFailed,
             Loss::Finished(_) => LossClass::Finished,
@@ -82,6 +86,7 @@ impl<'a> Loss<'a> {
             Loss::Leaving(p) => format!("worker {} is being stopped", p.index),
             Loss::Disrupted(p) => format!("worker {} was disrupted{}", p.index, because(p)),
             Loss::Failed(p) => format!("worker {} failed{}", p.index, because(p)),
+            Loss::OutOfMemory(p) => format!("worker {} ran out of memory", p.index),
             Loss::CutOff(p) => format!("worker {} is not heard of and its node is not ready", p.index),
             Loss::Exited(p, code) => format!("the processes of worker {} ended with exit code {code}", p.index),
             Loss::Finished(p) => format!("worker {} has done its work", p.index),
@@ -98,15 +103,16 @@ impl<'a> Step<'a> {
         if losses.is_empty() {
             return false;
         }
+        // Where somebody was lost through nobody's fault, the others' processes failed for that.
+        let free = losses.iter().find(|l| !l.is_own_fault());
+        let blamed = free.or(losses.first());
+        let why = blamed.map(|l| self.what(l)).unwrap_or_default();
+        self.notes.loss = blamed.map(Loss::class);
+        self.notes.failed = blamed.and_then(|l| self.failure_of(l));
         if let Some(end) = losses.iter().find_map(|l| self.is_final(l)) {
             self.end(Phase::Failed, ConditionReason::NonRetryableExit, end);
             return true;
         }
-        // Where somebody was lost through nobody's fault, the others' processes failed for that.
-        let free = losses.iter().find(|l| !l.is_own_fault());
-        let blamed = free.or(losses.first());
-        let why = blamed.map(Loss::what).unwrap_or_default();
-        self.notes.loss = blamed.map(Loss::class);
         let charged = free.is_none();
         self.event(charged, EventReason::WorkerLost, why.clone());
         if charged {
@@ -121,6 +127,23 @@ impl<'a> Step<'a> {
         self.set_back_processes(charged);
         self.replace(&losses, &why, charged);
         false
+    }
+
+    fn what(&self, loss: &Loss<'a>) -> String {
+        match loss {
+            Loss::OutOfMemory(pod) => self.out_of_memory(pod),
+            _ => loss.what(),
+        }
+    }
+
+    /// What is known of a worker that failed by itself.
+    fn failure_of(&self, loss: &Loss<'a>) -> Option<FailedWorker> {
+        let told = |pod: &Pod| self.record(pod).map(|r| r.report.last_lines.as_str());
+        match loss {
+            Loss::Failed(pod) | Loss::OutOfMemory(pod) => Some(self.failure(pod, None, told(pod))),
+            Loss::Exited(pod, code) => Some(self.failure(pod, Some(*code), told(pod))),
+            _ => None,
+        }
     }
 
     /// The failure that this round began with turns out to be what the loss of another member did to its peers.
@@ -152,7 +175,11 @@ impl<'a> Step<'a> {
         let out: Vec<&str> =
             losses.iter().filter(|l| is_out(l)).filter_map(Loss::pod).map(|p| p.uid.as_str()).collect();
         for loss in losses {
-            if let Loss::Silent(pod) | Loss::NotStarted(pod) | Loss::Failed(pod) | Loss::Disrupted(pod) = loss {
+            if let Loss::OutOfMemory(pod) = loss {
+                self.grow_memory(pod);
+            }
+            let goes = matches!(loss, Loss::Silent(_) | Loss::NotStarted(_) | Loss::Failed(_) | Loss::Disrupted(_));
+            if let Some(pod) = loss.pod().filter(|_| goes || matches!(loss, Loss::OutOfMemory(_))) {
                 self.name_victim(pod, pod.index, &loss.what());
             }
         }
@@ -204,6 +231,9 @@ impl<'a> Step<'a> {
     fn loss(&self, member: &RoundMember, others_are_heard: bool) -> Option<Loss<'a>> {
         let Some(pod) = self.of(member) else { return Some(Loss::Gone(member.index)) };
         let starting = self.round().is_some_and(|r| r.running_since.is_none());
+        if self.grows_to(pod).is_some() {
+            return Some(Loss::OutOfMemory(pod));
+        }
         if pod.phase == WorkerPhase::Failed {
             return Some(if is_disruption(pod) { Loss::Disrupted(pod) } else { Loss::Failed(pod) });
         }

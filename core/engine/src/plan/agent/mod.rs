@@ -21,10 +21,12 @@ mod native;
 mod orders;
 mod pods;
 mod publish;
+mod straggle;
 mod suspend;
 mod watch;
 
 pub use hang::ProgressSeen;
+pub use straggle::Stragglers;
 
 use super::step::Step;
 use crate::state::{RoundCause, RoundOrder};
@@ -78,6 +80,7 @@ impl Step<'_> {
             return;
         }
         self.watch_round();
+        self.note_stragglers();
         self.publish();
     }
 

@@ -56,7 +56,7 @@ impl<'a> Step<'a> {
         }
         let mut stopping = self.to_be_stopped(&before);
         stopping.retain(|uid| members.iter().all(|m| m.uid != *uid));
-        let generation = self.next_generation();
+        let (generation, tells) = (self.next_generation(), self.has_told(begin.cause, &before));
         self.note_going_on(&old, size, begin);
         let mut indexes: Vec<u32> = members.iter().map(|m| m.index).collect();
         indexes.sort_unstable();
@@ -79,10 +79,12 @@ impl<'a> Step<'a> {
                 why: begin.why.to_owned(),
                 charged: begin.charged,
                 pods_from: before.pods_from,
+                tells,
             }),
             ..old
         });
         self.note_members();
+        self.notes.why = Some(begin.why.to_owned());
         let message =
             format!("round {generation} of {size} workers, in the run of round {}: {}", native.run, begin.why);
         self.event(false, EventReason::RoundStarted, message);
@@ -112,7 +114,9 @@ impl<'a> Step<'a> {
         let Some(first) = self.agent().and_then(|a| a.members.first()) else { return false };
         losses.iter().all(|loss| match loss {
             Loss::Gone(index) => *index != first.index,
-            Loss::Leaving(pod) | Loss::Disrupted(pod) | Loss::Failed(pod) => pod.uid != first.uid,
+            Loss::Leaving(pod) | Loss::Disrupted(pod) | Loss::Failed(pod) | Loss::OutOfMemory(pod) => {
+                pod.uid != first.uid
+            }
             Loss::Exited(pod, code) => pod.uid != first.uid && *code > SIGNALS,
             Loss::CutOff(_) | Loss::Finished(_) | Loss::Silent(_) | Loss::NotStarted(_) => false,
         })

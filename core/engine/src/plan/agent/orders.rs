@@ -31,6 +31,7 @@ impl<'a> Step<'a> {
         let before = old.agent.clone().unwrap_or_default();
         let members = self.ranked(pods, &before);
         let stopping = self.to_be_stopped(&before);
+        let tells = self.has_told(begin.cause, &before);
         let unused = before.order == RoundOrder::Gather && old.generation > self.published();
         let generation = if unused { old.generation } else { self.next_generation() };
         let mut indexes: Vec<u32> = members.iter().map(|m| m.index).collect();
@@ -57,6 +58,7 @@ impl<'a> Step<'a> {
                 why: begin.why.to_owned(),
                 charged: begin.charged,
                 pods_from: before.pods_from,
+                tells,
             }),
             ..old
         });
@@ -64,6 +66,12 @@ impl<'a> Step<'a> {
         self.notes.why = Some(begin.why.to_owned());
         let message = format!("round {generation} of {size} workers: {}", begin.why);
         self.event(false, EventReason::RoundStarted, message);
+    }
+
+    /// Whether the script is known to tell its progress. Another template may have another script.
+    pub(super) fn has_told(&self, cause: RoundCause, before: &AgentRound) -> bool {
+        let mut members = self.facts.group.into_iter().flat_map(|g| g.members.values());
+        cause != RoundCause::TemplateChanged && (before.tells || members.any(|r| r.report.progress.is_some()))
     }
 
     /// A change goes from what can be taken back to what can't.

@@ -62,6 +62,7 @@ impl Step<'_> {
             return;
         }
         let (round, size) = (self.generation(), self.state.target);
+        let memory = self.round().and_then(|r| self.memory(&r.template_hash));
         self.actions.push(Action::EnsureService);
         for index in missing {
             let node = self.place(index);
@@ -76,6 +77,7 @@ impl Step<'_> {
                 mode,
                 env: Vec::new(),
                 node,
+                memory,
             }));
         }
     }

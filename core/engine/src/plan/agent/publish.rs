@@ -9,7 +9,7 @@ use super::facts::count;
 use super::orders::Begin;
 use crate::contract::WorkerPhase;
 use crate::observe::Pod;
-use crate::state::{AgentRound, RoundMember, RoundOrder, RoundState};
+use crate::state::{AgentRound, RoundCause, RoundMember, RoundOrder, RoundState};
 use crate::time::millis;
 
 /// What an order is called when it is published.
@@ -94,6 +94,7 @@ impl Step<'_> {
                 why: published.why.clone(),
                 charged: false,
                 pods_from: 0,
+                tells: false,
             }),
             ..old
         });
@@ -132,6 +133,7 @@ impl Step<'_> {
             native: published.map_or(agent.native, |a| a.native),
             env,
             why: agent.why.clone(),
+            hung: order == Order::Stop && round.cause == RoundCause::Hung,
         };
         self.actions.push(Action::Assign(Box::new(assignment)));
     }
@@ -159,7 +161,8 @@ impl Step<'_> {
         let Some(published) = self.facts.group.and_then(|g| g.assignment.as_ref()) else { return };
         if published.order != Order::End {
             let why = "the job has ended".to_owned();
-            self.actions.push(Action::Assign(Box::new(Assignment { order: Order::End, why, ..published.clone() })));
+            let end = Assignment { order: Order::End, why, hung: false, ..published.clone() };
+            self.actions.push(Action::Assign(Box::new(end)));
         }
     }
 }

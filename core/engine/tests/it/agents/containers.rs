@@ -7,7 +7,7 @@ use eto_engine::job::RestartPolicy;
 use eto_engine::observe::Pod;
 use eto_engine::time::Time;
 use eto_membership::agent::{Agent, Command, Event, Exit, Identity};
-use eto_membership::{MemberRecord, SUSPECT_AFTER_MS};
+use eto_membership::{MemberRecord, MemberState, SUSPECT_AFTER_MS};
 
 use super::world::AgentWorld;
 use crate::common::secs;
@@ -25,6 +25,8 @@ pub(crate) struct Container {
     pub(super) heard: Time,
     pub(super) joined: Time,
     pub(super) ended: Option<i32>,
+    /// What its processes write to stderr when they fail.
+    pub(crate) lines: String,
 }
 
 impl AgentWorld {
@@ -59,9 +61,13 @@ impl AgentWorld {
         self.starts.extend(started.iter().map(|g| (index, *g)));
         if let Some(container) = self.containers.get_mut(uid).filter(|_| reached) {
             container.heard = now;
+            let mut report = container.agent.report();
+            if matches!(report.state, MemberState::Exited { .. }) {
+                report.last_lines.clone_from(&container.lines);
+            }
             let record = MemberRecord {
                 pod: self.pods[at].name.clone(),
-                report: container.agent.report(),
+                report,
                 joined_ms: container.joined.0,
                 suspected: false,
             };
@@ -147,7 +153,8 @@ fn identity(pod: &Pod, incarnation: u32, native: bool, lost: Option<u64>) -> Ide
 impl Container {
     pub(super) fn new(pod: &Pod, native: bool, now: Time) -> Self {
         let agent = Agent::new(identity(pod, 0, native, None));
-        Container { agent, incarnation: 0, runs: None, launched: 0, stops: None, heard: now, joined: now, ended: None }
+        let (runs, stops, ended, lines) = (None, None, None, String::new());
+        Container { agent, incarnation: 0, runs, launched: 0, stops, heard: now, joined: now, ended, lines }
     }
 
     fn restart(&mut self, pod: &Pod, lost: Option<u64>) {

@@ -178,6 +178,52 @@ fn a_second_hang_soon_after_makes_new_pods_and_a_later_one_does_not() {
 }
 
 #[test]
+fn a_round_that_never_gets_to_its_first_progress_hangs_where_the_script_is_known_to_tell() {
+    let mut world = watched();
+    world.train(30, 1);
+    let before = world.uids();
+    // Its next round begins for a resize, and nothing comes of it.
+    world.job.replicas = 3;
+    world.go(20);
+    assert_eq!(world.generation(), 2);
+    world.go(870);
+    assert_eq!((world.generation(), world.state.failures), (2, 0), "15 minutes at least");
+    world.go(60);
+    world.check_settled();
+    assert_eq!((world.generation(), world.state.failures), (3, 1));
+    assert!(before.iter().all(|uid| world.uids().contains(uid)), "in place");
+    assert_eq!(world.hung_told, 1, "agents were told why they stop");
+    let e = &world.state.history[0];
+    assert!(e.why.contains("no progress within 900 s of its start"), "{}", e.why);
+    // Again: new pods, which are watched too, though none of them has told anything.
+    world.go(940);
+    assert_eq!((world.state.phase, world.state.failures), (Phase::Running, 2));
+    assert!(world.uids().iter().all(|uid| !before.contains(uid)), "all pods are new");
+    world.go(940);
+    assert_eq!(world.state.failures, 3);
+}
+
+#[test]
+fn the_time_to_the_first_progress_is_the_job_s_to_say() {
+    let mut world = watched();
+    world.job.elasticity.hang_start_timeout = Some(secs(120));
+    world.go(600);
+    assert_eq!(world.generation(), 1, "nobody knows whether this script will ever tell");
+    world.train(30, 1);
+    world.job.replicas = 3;
+    world.go(20);
+    world.go(90);
+    assert_eq!(world.generation(), 2);
+    world.go(40);
+    assert_eq!((world.generation(), world.state.failures), (3, 1));
+    // Another template may have another script.
+    world.job.template.as_mut().unwrap().hash = "t2".into();
+    world.go(600);
+    world.check_settled();
+    assert_eq!(world.state.failures, 1);
+}
+
+#[test]
 fn more_hangs_than_the_limit_end_the_job() {
     let mut world = watched();
     world.job.backoff_limit = 0;

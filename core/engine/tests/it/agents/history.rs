@@ -22,7 +22,7 @@ fn names(world: &AgentWorld) -> Vec<String> {
     world.pods.iter().map(|p| p.name.clone()).collect()
 }
 
-fn decided(job: &JobSpec, from: u32, target: u32, why: &str) -> Decision {
+fn made(job: &JobSpec, from: u32, target: u32, why: &str) -> Decision {
     let reason = Reason { code: "Idle".into(), message: why.into(), signal: None, value: None, target: None };
     Decision {
         at: crate::common::NOW,
@@ -70,7 +70,10 @@ fn a_resize_says_who_wanted_it_which_pods_came_and_what_it_cost() {
     assert_eq!(world.state.history.len(), 1, "it trains on until all have joined");
     world.go(20);
     let grown = last(&world).clone();
-    assert_eq!((sizes(&grown), grown.by, grown.outcome), ((ChangeKind::Resize, 2, 4), ChangeBy::User, Some(ChangeOutcome::Done)));
+    assert_eq!(
+        (sizes(&grown), grown.by, grown.outcome),
+        ((ChangeKind::Resize, 2, 4), ChangeBy::User, Some(ChangeOutcome::Done))
+    );
     assert_eq!((grown.why.as_str(), grown.started, grown.generation), ("spec.replicas is 4", decided, 2));
     assert_eq!((&grown.joined[..], grown.left.len()), (&names(&world)[2..], 0));
     let cost = world.state.last_resize.as_ref().unwrap().cost.unwrap();
@@ -82,7 +85,7 @@ fn a_resize_says_who_wanted_it_which_pods_came_and_what_it_cost() {
     world.pass(secs(1), u16::MAX);
     world.operate(usize::MAX);
     let mut memory = Memory::new(world.now);
-    let decision = decided(&world.job, 4, 3, "idle");
+    let decision = made(&world.job, 4, 3, "idle");
     assert!(apply(&world.job, &mut world.state, &mut memory, &decision, world.now));
     world.go(90);
     let shrunk = last(&world);
@@ -100,7 +103,10 @@ fn a_lost_worker_and_the_one_that_comes_for_it_are_two_changes() {
     world.evict(1);
     world.go(8);
     let e = last(&world).clone();
-    assert_eq!((sizes(&e), e.by, e.loss), ((ChangeKind::Replacement, 3, 2), ChangeBy::Loss, Some(LossClass::Disrupted)));
+    assert_eq!(
+        (sizes(&e), e.by, e.loss),
+        ((ChangeKind::Replacement, 3, 2), ChangeBy::Loss, Some(LossClass::Disrupted))
+    );
     assert_eq!((&e.left[..], e.joined.len(), e.outcome), (&[lost][..], 0, Some(ChangeOutcome::Done)));
     assert!(e.why.contains("worker 1 was disrupted") && e.paused_ms.is_some(), "{e:?}");
     world.room = 9;
@@ -137,11 +143,41 @@ fn processes_that_fail_in_their_pods_are_a_restart_and_hung_ones_too() {
     world.go(8);
     let e = last(&world);
     assert_eq!((sizes(e), e.loss), ((ChangeKind::Restart, 2, 2), Some(LossClass::ProcessFailed)));
-    assert_eq!((e.why.as_str(), e.left.len(), e.joined.len()), ("the processes of worker 1 ended with exit code 3", 0, 0));
+    assert_eq!(
+        (e.why.as_str(), e.left.len(), e.joined.len()),
+        ("the processes of worker 1 ended with exit code 3", 0, 0)
+    );
     world.progress(0, 5);
     world.go(90);
     let e = last(&world);
     assert_eq!((e.kind, e.loss, e.outcome), (ChangeKind::Restart, Some(LossClass::Hung), Some(ChangeOutcome::Done)));
+}
+
+#[test]
+fn the_last_lines_of_who_failed_are_kept_for_three_and_where_they_may() {
+    for keeps in [true, false] {
+        let mut spec = job(1, 2, 5);
+        spec.backoff_limit = 4;
+        spec.elasticity.failure_logs = keeps;
+        let mut world = AgentWorld::running(spec);
+        let pod = world.pods[1].name.clone();
+        for n in 0..5 {
+            let uid = world.pods[1].uid.clone();
+            world.containers.get_mut(&uid).unwrap().lines = format!("Traceback\r\nValueError: {n}\n");
+            world.exit(1, 1);
+            world.pass(secs(0), u16::MAX);
+            world.go(400);
+        }
+        assert!(world.state.phase.is_terminal());
+        let end = last(&world);
+        assert_eq!((end.kind, end.by, end.loss), (ChangeKind::End, ChangeBy::Loss, Some(LossClass::ProcessFailed)));
+        let failed: Vec<_> = world.state.history.iter().filter_map(|e| e.failed.as_ref()).collect();
+        assert_eq!(failed.len(), 5);
+        assert!(failed.iter().all(|f| f.exit_code == Some(1) && f.pod == pod), "{failed:?}");
+        let lines: Vec<&str> = failed.iter().map(|f| f.last_lines.as_str()).collect();
+        let kept = ["Traceback\nValueError: 4", "Traceback\nValueError: 3", "Traceback\nValueError: 2", "", ""];
+        assert_eq!(lines, if keeps { kept } else { [""; 5] });
+    }
 }
 
 #[test]

@@ -48,6 +48,10 @@ pub(crate) struct AgentWorld {
     /// Every start of processes: index, generation.
     pub(crate) starts: Vec<(u32, u64)>,
     pub(crate) deleted: bool,
+    /// How often agents were told that they stop because of a hang.
+    pub(crate) hung_told: u32,
+    /// Memory that each new pod was to have.
+    pub(crate) memories: Vec<Option<u64>>,
     next_uid: u32,
 }
 
@@ -74,6 +78,8 @@ impl AgentWorld {
             told: NOW,
             starts: vec![],
             deleted: false,
+            hung_told: 0,
+            memories: vec![],
             next_uid: 0,
         }
     }
@@ -157,6 +163,8 @@ impl AgentWorld {
             self.check_all_stopped(new);
         }
         self.told = self.now;
+        self.hung_told += u32::from(new.hung);
+        assert!(!new.hung || new.order == Order::Stop, "{new:?}");
         self.group.assignment = Some(new.clone());
     }
 
@@ -193,6 +201,7 @@ impl AgentWorld {
             self.refused = Some(Refused { round: new.round, created, message: "exceeded quota".into() });
             return;
         }
+        self.memories.push(new.memory);
         self.next_uid += 1;
         self.pods.push(Pod {
             name: format!("demo-worker-{}-{}", new.index, new.incarnation),
@@ -216,7 +225,7 @@ impl AgentWorld {
         if state.target != 0 {
             assert!((self.job.min..=self.job.max).contains(&state.target), "target {}", state.target);
         }
-        let lost = ["not heard of", "did not start", "failed", "disrupted", "pending"];
+        let lost = ["not heard of", "did not start", "failed", "disrupted", "pending", "out of memory"];
         for victim in &state.victims {
             let replaced = lost.iter().any(|why| victim.reason.contains(why));
             assert!(victim.index != 0 || replaced, "the master is never given up: {victim:?}");

@@ -1,0 +1,44 @@
+//! More memory for workers that ran out of it, where the job allows it.
+
+use super::step::Step;
+use crate::observe::Pod;
+use crate::state::GrownMemory;
+
+/// The kubelet's word for a container that was killed for its use of memory.
+const OUT_OF_MEMORY: &str = "OOMKilled";
+
+impl Step<'_> {
+    /// Bytes of memory that the worker in the place of this one gets, if it ran out of what it had and may have more.
+    pub(super) fn grows_to(&self, pod: &Pod) -> Option<u64> {
+        let growth = self.job.elasticity.memory_growth?;
+        let end = pod.last_end.as_ref().filter(|e| e.reason == OUT_OF_MEMORY && pod.deleting.is_none())?;
+        let limit = end.memory_limit;
+        let grown = u128::from(limit) * (100 + u128::from(growth.percent)) / 100;
+        let grown = u64::try_from(grown).unwrap_or(u64::MAX).min(growth.max_bytes);
+        (limit > 0 && grown > limit).then_some(grown)
+    }
+
+    /// From now on new pods of this template have as much.
+    pub(super) fn grow_memory(&mut self, pod: &Pod) {
+        let Some(bytes) = self.grows_to(pod) else { return };
+        let before = self.memory(&pod.template_hash).unwrap_or(0);
+        self.state.memory = Some(GrownMemory { template_hash: pod.template_hash.clone(), bytes: bytes.max(before) });
+    }
+
+    /// Bytes of memory that new pods of this template have at least; `None` = as the template says.
+    pub(super) fn memory(&self, template_hash: &str) -> Option<u64> {
+        self.state.memory.as_ref().filter(|m| m.template_hash == template_hash).map(|m| m.bytes)
+    }
+
+    pub(super) fn out_of_memory(&self, pod: &Pod) -> String {
+        let mib = |bytes: u64| bytes / (1024 * 1024);
+        let had = pod.last_end.as_ref().map_or(0, |e| e.memory_limit);
+        let gets = self.grows_to(pod).unwrap_or(had);
+        format!(
+            "worker {} ran out of memory at {} MiB; in its place comes one with {} MiB",
+            pod.index,
+            mib(had),
+            mib(gets)
+        )
+    }
+}
