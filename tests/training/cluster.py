@@ -99,7 +99,8 @@ class Cluster:
                   "settings.leader.duration=6s", "settings.leader.renew-deadline=4s",
                   "settings.leader.retry-period=1s",
                   # Where images of the nodes may be asked for their commands (registry.py).
-                  f"settings.images.mirrors=localhost={REGISTRY}", f"settings.images.plain-http={REGISTRY}"]
+                  f"settings.images.mirrors=localhost={REGISTRY}", f"settings.images.plain-http={REGISTRY}",
+                  "images.pullSecrets=true"]
         if members > 1:
             values += ["gateway.etcd.persistence.enabled=true", "gateway.etcd.persistence.storageClass=etcd"]
             self.volumes(members)
