@@ -158,7 +158,7 @@ def table(ours, acknowledged, theirs):
     def row(what, end, series, aim, kind=None):
         bare = [t - i for t, i in zip(series.total, series.imports)]
         rows.append((what, end, cell(series.total), cell(bare), aim,
-                     *(cell(theirs[s][kind]) if kind else "" for s in ("B", "A"))))
+                     *(cell(theirs.get(s, {}).get(kind)) for s in ("B", "A"))))
     row("a worker's process killed (-9)", "the same two", ours["process"], "8", "kill")
     row("a worker's pod killed (-9)", "whoever is left", ours["pod"], "8", "kill")
     row("the same", "two again", ours["pod again"], "")
