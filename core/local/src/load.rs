@@ -154,6 +154,11 @@ mod tests {
         assert!(error.contains("job.yaml") && error.contains("spec.replicas"), "{error}");
         let error = read(&JOB.replace("maxReplicas", "maxReplica")).unwrap_err().to_string();
         assert!(error.contains("spec.maxReplica") && error.contains("did you mean `maxReplicas`"), "{error}");
+        let error = read(&JOB.replace("command", "comand")).unwrap_err().to_string();
+        assert!(
+            error.contains("spec.template.spec.containers[0].comand") && error.contains("mean `command`"),
+            "{error}"
+        );
         let error = read(&JOB.replace("v1alpha1", "v1")).unwrap_err().to_string();
         assert!(error.contains("apiVersion: is \"elastic.ai/v1\"; write elastic.ai/v1alpha1"), "{error}");
         for file in ["/no/such/file", "/dev/zero", "/"] {

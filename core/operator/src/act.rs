@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use eto_cycle::pod::Agent;
+use eto_api::ElasticJob;
+use eto_cycle::pod::{Agent, BuiltPod};
 use eto_engine::job::JobKey;
 use eto_engine::plan::{Action, Assignment, Event, EventReason, NewPod, Refused};
 use eto_engine::state::RoundMode;
@@ -151,6 +152,21 @@ async fn create_pods(context: &Context, job: &Arc<Job>, pods: Vec<NewPod>) -> bo
     failed.is_some()
 }
 
+/// What of the user's template did not come into the pod.
+fn oddities(job: &ElasticJob, built: &BuiltPod) -> Vec<(EventReason, String)> {
+    let mut found = Vec::new();
+    if !built.overridden.is_empty() {
+        let message = format!("the template sets {}; the operator's values are used", built.overridden.join(", "));
+        found.push((EventReason::RankVariablesOverridden, message));
+    }
+    let unknown = eto_cycle::unknown::in_pods(job);
+    if !unknown.is_empty() {
+        let message = format!("the pods are made without fields that are not known: {unknown}");
+        found.push((EventReason::UnknownFields, message));
+    }
+    found
+}
+
 async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
     let Ok(_permit) = context.pod_permits.acquire().await else {
         return Made::Failed("the operator is being stopped".to_owned());
@@ -173,10 +189,10 @@ async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
         Ok(None) => return Made::Failed("the template is gone".to_owned()),
         Err(problems) => return Made::Refused(problems.to_string()),
     };
-    if new.index == 0 && !built.overridden.is_empty() {
-        let message = format!("the template sets {}; the operator's values are used", built.overridden.join(", "));
-        let event = Event { warning: true, reason: EventReason::RankVariablesOverridden, message };
-        context.events.tell(&job.key, &job.uid, event);
+    if new.index == 0 {
+        for (reason, message) in oddities(&object, &built) {
+            context.events.tell(&job.key, &job.uid, Event { warning: true, reason, message });
+        }
     }
     let name = built.pod.metadata.name.clone().unwrap_or_default();
     match context.writer.pod(&job.key.namespace, &name, &built.pod).await {

@@ -145,6 +145,8 @@ pub enum EventReason {
     PolicyFailed,
     /// A policy is not asked for a while.
     CircuitOpened,
+    /// The user's template has fields that no pod has; the pods are without them.
+    UnknownFields,
     /// Another version of the module answers.
     PolicySwapped,
     /// A condition turned False or True with this reason.
