@@ -200,6 +200,17 @@ fn success_is_0_and_the_end_of_the_job() {
 }
 
 #[test]
+fn several_processes_in_a_worker_have_ranks_of_their_own() {
+    let show = "echo process $RANK/$WORLD_SIZE local $LOCAL_RANK/$LOCAL_WORLD_SIZE worker $ETO_RANK; ";
+    let all = "touch done.$RANK; while [ $RANK = 0 ] && ! [ -e done.1 -a -e done.2 -a -e done.3 ]; do sleep 0.02; done";
+    let stage = Stage::new(2, "  nprocPerNode: 2\n", &format!("{show}{all}"));
+    let mut run = stage.run();
+    let want = (0..4).map(|rank| format!("process {rank}/4 local {}/2 worker {}", rank % 2, rank / 2));
+    assert_eq!(run.lines("process", 4), want.collect());
+    assert_eq!(run.end().0, Some(0));
+}
+
+#[test]
 fn a_worker_is_restarted_until_backoff_limit() {
     let stage = Stage::new(1, "  restartPolicy: OnFailure\n  backoffLimit: 1\n", "echo try; exit 3");
     let (code, news) = stage.run().end();

@@ -97,7 +97,7 @@ pub(crate) fn check_template(job: &Job, options: &RunOptions) -> Result<(), RunE
             node: None,
             memory: None,
         };
-        let plan = pod::blueprint(&job.object, &job.spec, &new, options.directory.as_deref())?;
+        let plan = pod::blueprint(job, &new, &[], options.directory.as_deref())?;
         if let Some(directory) = plan.launch.directory.filter(|directory| !directory.is_dir()) {
             let what = format!("run in {} (workingDir; --workdir gives another)", directory.display());
             return Err(system(what)(io::ErrorKind::NotFound.into()));

@@ -4,14 +4,15 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use eto_api::ElasticJob;
 use eto_cycle::SpecProblems;
-use eto_engine::job::JobSpec;
 use eto_engine::plan::NewPod;
+use eto_membership::agent::is_launcher;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod, PodSpec};
 
 use crate::expand::expand;
+use crate::load::Job;
 use crate::process::Launch;
+use crate::supervise::Further;
 use crate::table::{Blueprint, NODE};
 
 /// `terminationGracePeriodSeconds` where there is none.
@@ -47,33 +48,63 @@ impl From<SpecProblems> for PodError {
     }
 }
 
-/// The process that stands for a new pod. `directory` overrides the template's `workingDir`.
+/// What stands for a new pod: a process, or several with the environments of `each` where there is more than one and the
+/// command does not start them itself. `directory` overrides the template's `workingDir`.
 pub fn blueprint(
-    job: &ElasticJob,
-    spec: &JobSpec,
+    job: &Job,
     new: &NewPod,
+    each: &[Vec<(String, String)>],
     directory: Option<&Path>,
 ) -> Result<Blueprint, PodError> {
-    let pod = eto_cycle::pod::build(job, new, None)?.ok_or(PodError::NoTemplate)?.pod;
-    let template = spec.template.as_ref().ok_or(PodError::NoTemplate)?;
-    let pod_spec = pod.spec.as_ref().ok_or(PodError::NoTemplate)?;
-    let container = pod_spec.containers.first().ok_or(PodError::NoTemplate)?;
-    let env = environment(&pod, container)?;
+    let template = job.spec.template.as_ref().ok_or(PodError::NoTemplate)?;
+    let mut first = Made::of(job, new)?;
+    let mut further = Vec::new();
+    if each.len() > 1 && !is_launcher(&first.command) {
+        let of = |env: &Vec<(String, String)>| Made::of(job, &NewPod { env: env.clone(), ..new.clone() });
+        first = of(&each[0])?;
+        further = each[1..].iter().map(|env| Ok(of(env)?.beside(&first))).collect::<Result<_, PodError>>()?;
+    }
+    let pod_spec = first.pod.spec.as_ref().ok_or(PodError::NoTemplate)?;
+    let own = pod_spec.containers.first().and_then(|c| c.working_dir.as_deref());
     Ok(Blueprint {
-        name: pod.metadata.name.clone().unwrap_or_default(),
+        name: first.pod.metadata.name.clone().unwrap_or_default(),
         index: new.index,
         round: new.round,
         size: new.size,
         template_hash: template.hash.clone(),
         request: template.request,
-        launch: Launch {
-            command: command(container, &env)?,
-            env,
-            directory: directory.map(Path::to_path_buf).or_else(|| container.working_dir.as_deref().map(PathBuf::from)),
-        },
         grace: grace(pod_spec),
         restart_in_place: pod_spec.restart_policy.as_deref() == Some("OnFailure"),
+        launch: Launch {
+            directory: directory.map(Path::to_path_buf).or_else(|| own.map(PathBuf::from)),
+            command: first.command,
+            env: first.env,
+            further,
+        },
     })
+}
+
+/// A pod as a cluster would run it, and the process that its first container is.
+struct Made {
+    pod: Pod,
+    command: Vec<String>,
+    env: BTreeMap<String, String>,
+}
+
+impl Made {
+    fn of(job: &Job, new: &NewPod) -> Result<Made, PodError> {
+        let pod = eto_cycle::pod::build(&job.object, new, None)?.ok_or(PodError::NoTemplate)?.pod;
+        let container = pod.spec.as_ref().and_then(|s| s.containers.first()).ok_or(PodError::NoTemplate)?;
+        let env = environment(&pod, container)?;
+        let command = command(container, &env)?;
+        Ok(Made { pod, command, env })
+    }
+
+    /// As a further process beside the first: of its environment what is another.
+    fn beside(self, first: &Made) -> Further {
+        let env = self.env.into_iter().filter(|(name, value)| first.env.get(name) != Some(value)).collect();
+        Further { command: self.command, env }
+    }
 }
 
 fn grace(spec: &PodSpec) -> Duration {
@@ -175,17 +206,16 @@ fn resource_value(container: &Container, resource: &str) -> Option<String> {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
     use eto_engine::state::RoundMode;
+    use eto_engine::time::Time;
 
     use super::*;
 
-    fn job(container: &str, rest: &str) -> (ElasticJob, JobSpec) {
+    fn job(container: &str, rest: &str) -> Job {
         let text = format!(
             "apiVersion: elastic.ai/v1alpha1\nkind: ElasticJob\nmetadata: {{name: j, namespace: team}}\nspec:\n  \
              replicas: 2\n  frameworkType: PyTorch\n{rest}\n  template:\n    spec:\n      containers:\n      - {container}\n"
         );
-        let job: ElasticJob = serde_yaml::from_str(&text).unwrap();
-        let spec = eto_cycle::spec::job_spec(&job).unwrap();
-        (job, spec)
+        crate::load::parse(Path::new("job.yaml"), &text, Time(0)).unwrap()
     }
 
     fn new_pod() -> NewPod {
@@ -194,8 +224,7 @@ mod tests {
     }
 
     fn made(container: &str, rest: &str) -> Result<Blueprint, PodError> {
-        let (job, spec) = job(container, rest);
-        blueprint(&job, &spec, &new_pod(), None)
+        blueprint(&job(container, rest), &new_pod(), &[], None)
     }
 
     #[test]
@@ -236,5 +265,29 @@ mod tests {
     fn never_is_no_restart_in_place() {
         let plan = made("{name: t, command: [a]}", "  restartPolicy: Never").unwrap();
         assert!(!plan.restart_in_place);
+    }
+
+    #[test]
+    fn several_processes_differ_by_their_ranks_alone_and_a_launcher_is_started_once() {
+        let each: Vec<Vec<(String, String)>> = ["2", "3"]
+            .map(|rank| vec![("RANK".to_owned(), rank.to_owned()), ("WORLD_SIZE".to_owned(), "4".to_owned())])
+            .to_vec();
+        let several = |command: &str| {
+            let job =
+                job(&format!("{{name: t, command: [{command}], args: ['$(RANK)'], env: [{{name: A, value: a}}]}}"), "");
+            blueprint(&job, &new_pod(), &each, None).unwrap().launch
+        };
+        let two = several("python, train.py");
+        assert_eq!(
+            (two.command[2].as_str(), two.env["RANK"].as_str(), two.env["WORLD_SIZE"].as_str()),
+            ("2", "2", "4")
+        );
+        let second = Further {
+            command: ["python", "train.py", "3"].map(str::to_owned).to_vec(),
+            env: [("RANK".to_owned(), "3".to_owned())].into(),
+        };
+        assert_eq!(two.further, [second]);
+        let once = several("torchrun, train.py");
+        assert_eq!((once.env["RANK"].as_str(), once.further.len()), ("1", 0));
     }
 }

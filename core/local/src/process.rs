@@ -16,7 +16,7 @@ use tokio::process::{Child, Command};
 use tokio::sync::mpsc;
 
 use crate::procfs::Proc;
-use crate::supervise::Report;
+use crate::supervise::{Further, Report};
 
 /// How a supervisor is started: the program and what comes before the worker's command.
 #[derive(Clone, Debug)]
@@ -32,6 +32,8 @@ pub struct Launch {
     pub command: Vec<String>,
     /// Set over the environment that `eto run` has.
     pub env: BTreeMap<String, String>,
+    /// Processes of the same worker beside this one.
+    pub further: Vec<Further>,
     /// `None` = where `eto run` was started.
     pub directory: Option<PathBuf>,
 }
@@ -85,8 +87,7 @@ pub fn start(
     id: RunId,
     events: mpsc::Sender<(RunId, ProcessEvent)>,
 ) -> std::io::Result<Running> {
-    let (ours, theirs) = std::os::unix::net::UnixStream::pair()?;
-    ours.set_nonblocking(true)?;
+    let (mut ours, theirs) = std::os::unix::net::UnixStream::pair()?;
     let mut command = Command::new(&supervisor.program);
     command
         .args(&supervisor.arguments)
@@ -101,6 +102,9 @@ pub fn start(
     let mut child = command.spawn()?;
     // The command holds the other end of the socket; the link closes only when that is gone.
     drop(command);
+    // Little text, and read at once. If the supervisor has gone, its end is on its way as an event.
+    let _ = std::io::Write::write_all(&mut ours, orders(launch)?.as_bytes());
+    ours.set_nonblocking(true)?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0);
     let (read, link) = UnixStream::from_std(ours)?.into_split();
     let output = [
@@ -115,6 +119,14 @@ pub fn start(
         let _ = events.send((id, ended)).await;
     });
     Ok(Running { supervisor: pid, link })
+}
+
+/// What a supervisor is told first.
+fn orders(launch: &Launch) -> std::io::Result<String> {
+    let with = |further| Ok(format!("with {}\n", serde_json::to_string(further)?));
+    let mut text: String = launch.further.iter().map(with).collect::<std::io::Result<_>>()?;
+    text.push_str("go\n");
+    Ok(text)
 }
 
 /// Follows the reports until the supervisor has gone, and gives the event of the end.

@@ -9,7 +9,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use eto_cycle::wants::WantsCache;
 use eto_engine::contract::Framework;
-use eto_engine::plan::{Action, Addressing, PlanFacts, Ports as EnginePorts, plan};
+use eto_engine::plan::{Action, Addressing, PlanFacts, Ports as EnginePorts, plan, process_envs};
 use eto_engine::state::{JobState, Memory};
 use eto_engine::time::Time;
 use eto_policy_host::{HostSettings, PolicyHost, Registry, Watcher};
@@ -203,7 +203,7 @@ impl Runner {
             }
             let mut orders = Vec::new();
             for action in &next.actions {
-                orders.extend(self.act(action, now));
+                orders.extend(self.act(action, &facts, now));
             }
             orders.extend(self.table.due(now));
             let acted = !next.actions.is_empty() || !orders.is_empty();
@@ -226,10 +226,11 @@ impl Runner {
         }
     }
 
-    fn act(&mut self, action: &Action, now: Time) -> Vec<Order> {
+    fn act(&mut self, action: &Action, facts: &PlanFacts<'_>, now: Time) -> Vec<Order> {
         match action {
             Action::CreatePod(new) => {
-                match pod::blueprint(&self.job.object, &self.job.spec, new, self.options.directory.as_deref()) {
+                let each = process_envs(&self.job.spec, &self.state, facts, new.index);
+                match pod::blueprint(&self.job, new, &each, self.options.directory.as_deref()) {
                     Ok(plan) => self.table.create(plan, now),
                     // Checked before the start; the same template can't fail later.
                     Err(error) => tracing::error!(%error, index = new.index, "a worker can't be made"),

@@ -6,14 +6,20 @@
 //! a child that left the group or lost its parent is still found below it and is stopped too, as everything in a
 //! container is when its first process ends.
 //!
-//! The socket carries lines: `stop <grace in ms>` and `kill` towards the supervisor, one JSON [`Report`] per line back.
+//! The socket carries lines. Towards the supervisor: at first `with <JSON>` for each [`Further`] process of the worker and
+//! then `go`, later `stop <grace in ms>` and `kill`. Back come [`Report`]s as JSON.
+//!
+//! Several processes of one worker are one worker: if one fails the others are stopped, and its exit code is the worker's.
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::os::fd::AsFd;
 use std::os::unix::process::ExitStatusExt;
 use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
 use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, waitpid};
 use nix::unistd::Pid;
@@ -21,7 +27,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
-use tokio::process::Child;
+use tokio::process::{Child, Command};
 use tokio::signal::unix::{Signal as SignalStream, SignalKind, signal};
 use tokio::time::Instant;
 
@@ -39,6 +45,17 @@ pub enum Report {
     Ended { code: i32, signal: Option<i32> },
 }
 
+/// A process of the worker beside the one that the supervisor's own arguments name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Further {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// Set over the environment of the first.
+    pub env: BTreeMap<String, String>,
+}
+
+/// Grace of the other processes of a worker when one of them has failed, as an agent gives them.
+const PEER_GRACE: Duration = Duration::from_secs(5);
 /// Grace when the owner has gone without a word.
 pub const ORPHAN_GRACE: Duration = Duration::from_secs(5);
 /// How long is spent on ending what SIGKILL does not end at once (a process in the kernel).
@@ -69,6 +86,8 @@ enum SuperviseError {
     NoCommand,
     #[error("standard input is not the socket that `eto run` gives it ({0}); this command is not for use by hand")]
     NoLink(std::io::Error),
+    #[error("`eto run` has gone before it said what to start")]
+    NoStart,
     #[error("could not {what}: {source}")]
     System { what: &'static str, source: std::io::Error },
 }
@@ -93,6 +112,19 @@ impl Link {
         Ok(Link { lines: BufReader::new(read).lines(), back })
     }
 
+    /// What there is to start beside the command; `None` if the owner goes before it has said so.
+    async fn further(&mut self) -> Option<Vec<Further>> {
+        let mut all = Vec::new();
+        loop {
+            let line = self.lines.next_line().await.ok()??;
+            match line.split_once(' ') {
+                Some(("with", json)) => all.push(serde_json::from_str(json).ok()?),
+                None if line == "go" => return Some(all),
+                _ => return None,
+            }
+        }
+    }
+
     /// Best effort: the owner may have gone.
     async fn tell(&mut self, report: &Report) {
         if let Ok(mut line) = serde_json::to_string(report) {
@@ -112,26 +144,57 @@ async fn run(command: &[OsString], orphan_grace: Duration) -> Result<i32, Superv
         .map_err(std::io::Error::from)
         .map_err(system("become the subreaper of the worker"))?;
     let mut signals = Signals::listen().map_err(system("listen for signals"))?;
-    let started = tokio::process::Command::new(program).args(arguments).stdin(Stdio::null()).process_group(0).spawn();
-    let mut child = match started {
-        Ok(child) => child,
-        Err(error) => {
-            link.tell(&Report::NotStarted { why: format!("{}: {error}", program.to_string_lossy()) }).await;
+    let Some(further) = link.further().await else { return Err(SuperviseError::NoStart) };
+    let mut group = match Group::start(program, arguments, &further) {
+        Ok(group) => group,
+        Err(why) => {
+            end_the_rest().await;
+            link.tell(&Report::NotStarted { why }).await;
             return Ok(127);
         }
     };
-    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1);
-    // Group 0 would be our own, so there is no default for it.
-    let pid = pid.ok_or(std::io::ErrorKind::NotFound.into()).map_err(system("learn the id of the worker"))?;
-    link.tell(&Report::Started { pid }).await;
-    let status = watch(&mut child, Pid::from_raw(pid), &mut link, &mut signals, orphan_grace)
-        .await
-        .map_err(system("wait for the worker"))?;
-    end_the_rest(Pid::from_raw(pid)).await;
+    link.tell(&Report::Started { pid: group.leader.as_raw() }).await;
+    let status =
+        watch(&mut group, &mut link, &mut signals, orphan_grace).await.map_err(system("wait for the worker"))?;
+    let _ = killpg(group.leader, Signal::SIGKILL);
+    end_the_rest().await;
     let signal = status.signal();
     let code = status.code().or(signal.map(|s| 128 + s)).unwrap_or(1);
     link.tell(&Report::Ended { code, signal }).await;
     Ok(code)
+}
+
+/// The processes of the worker that were started here; one process group.
+struct Group {
+    /// The first of them, whose number is the group's.
+    leader: Pid,
+    mains: Vec<(Pid, Child)>,
+}
+
+impl Group {
+    /// Starts all of them, or says which could not be started; others may run then.
+    fn start(program: &OsString, arguments: &[OsString], further: &[Further]) -> Result<Group, String> {
+        let mut first = Command::new(program);
+        first.args(arguments);
+        let (leader, child) = spawn(first, 0)?;
+        let mut group = Group { leader, mains: vec![(leader, child)] };
+        for one in further {
+            let (program, arguments) = one.command.split_first().ok_or("a further process has no command")?;
+            let mut command = Command::new(program);
+            command.args(arguments).envs(&one.env);
+            group.mains.push(spawn(command, leader.as_raw())?);
+        }
+        Ok(group)
+    }
+}
+
+fn spawn(mut command: Command, group: i32) -> Result<(Pid, Child), String> {
+    let program = command.as_std().get_program().to_string_lossy().into_owned();
+    let child = command.stdin(Stdio::null()).process_group(group).spawn().map_err(|e| format!("{program}: {e}"))?;
+    let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).filter(|pid| *pid > 1);
+    // Group 0 would be our own, so there is no default for it.
+    let pid = pid.ok_or_else(|| format!("{program}: its process id can't be learned"))?;
+    Ok((Pid::from_raw(pid), child))
 }
 
 struct Signals {
@@ -150,16 +213,19 @@ impl Signals {
     }
 }
 
-/// Waits for the command to end and stops it when told to, or when nobody is left to tell.
+/// Waits for all processes to end and stops them when told to, when nobody is left to tell, or when one has failed. Gives
+/// the end of the first that failed, else of the last.
 async fn watch(
-    child: &mut Child,
-    group: Pid,
+    group: &mut Group,
     link: &mut Link,
     signals: &mut Signals,
     orphan_grace: Duration,
 ) -> std::io::Result<ExitStatus> {
+    let pids: Vec<Pid> = group.mains.iter().map(|(pid, _)| *pid).collect();
+    let mut ends: FuturesUnordered<_> = group.mains.iter_mut().map(|(_, child)| child.wait()).collect();
+    let mut failure: Option<ExitStatus> = None;
     let mut deadline: Option<Instant> = None;
-    let mut linked = true;
+    let (mut linked, mut asked) = (true, false);
     loop {
         let kill_at = async {
             match deadline {
@@ -168,7 +234,19 @@ async fn watch(
             }
         };
         let grace = tokio::select! {
-            status = child.wait() => return status,
+            Some(status) = ends.next() => {
+                let status = status?;
+                let first = failure.is_none() && !status.success();
+                failure = failure.or(first.then_some(status));
+                if ends.is_empty() {
+                    return Ok(failure.unwrap_or(status));
+                }
+                // Where all were asked to stop each has its time.
+                if !first || asked {
+                    continue;
+                }
+                PEER_GRACE
+            },
             line = link.lines.next_line(), if linked => if let Ok(Some(line)) = line {
                 let Some(grace) = command(&line) else { continue };
                 grace
@@ -179,16 +257,17 @@ async fn watch(
             _ = signals.term.recv() => orphan_grace,
             _ = signals.int.recv() => orphan_grace,
             _ = signals.child.recv() => {
-                reap_adopted(group);
+                reap_adopted(&pids);
                 continue;
             }
             () = kill_at => Duration::ZERO,
         };
+        asked = true;
         if grace.is_zero() {
             deadline = None;
-            let _ = killpg(group, Signal::SIGKILL);
+            let _ = killpg(group.leader, Signal::SIGKILL);
         } else {
-            let _ = killpg(group, Signal::SIGTERM);
+            let _ = killpg(group.leader, Signal::SIGTERM);
             let at = Instant::now() + grace;
             // A later order can only bring the end nearer.
             deadline = Some(deadline.map_or(at, |before| before.min(at)));
@@ -205,20 +284,19 @@ fn command(line: &str) -> Option<Duration> {
     }
 }
 
-/// Waits for children that were adopted and have ended, so that they do not pile up. The command itself is left to
-/// its own waiter.
-fn reap_adopted(command: Pid) {
+/// Waits for children that were adopted and have ended, so that they do not pile up. What was started here is left to its
+/// own waiter.
+fn reap_adopted(mains: &[Pid]) {
     let me = Pid::this().as_raw();
     for stat in Proc::of_this_machine().table() {
-        if stat.parent == me && stat.is_zombie() && stat.pid != command.as_raw() {
+        if stat.parent == me && stat.is_zombie() && !mains.contains(&Pid::from_raw(stat.pid)) {
             let _ = waitpid(Pid::from_raw(stat.pid), Some(WaitPidFlag::WNOHANG));
         }
     }
 }
 
-/// Ends whatever the command left behind, in its group or out of it.
-async fn end_the_rest(group: Pid) {
-    let _ = killpg(group, Signal::SIGKILL);
+/// Ends whatever there is below the supervisor.
+async fn end_the_rest() {
     let proc = Proc::of_this_machine();
     let give_up = Instant::now() + REAP_LIMIT;
     loop {

@@ -1,11 +1,13 @@
 //! Real processes under the real supervisor.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::disallowed_methods)]
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use eto_local::process::{Launch, ProcessEvent, RunId, Running, Supervisor, start};
 use eto_local::procfs::Proc;
+use eto_local::supervise::Further;
 use tokio::sync::mpsc;
 
 /// Far more than anything here takes; only a hang reaches it.
@@ -17,15 +19,19 @@ struct Worker {
 }
 
 fn spawn(script: &str, env: &[(&str, &str)]) -> Worker {
-    let supervisor = Supervisor { program: env!("CARGO_BIN_EXE_eto-supervise").into(), arguments: Vec::new() };
     let launch = Launch {
         command: ["bash", "-c", script].map(String::from).to_vec(),
         env: env.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect(),
-        directory: None,
+        ..Launch::default()
     };
+    begin(&launch)
+}
+
+fn begin(launch: &Launch) -> Worker {
+    let supervisor = Supervisor { program: env!("CARGO_BIN_EXE_eto-supervise").into(), arguments: Vec::new() };
     let (sender, events) = mpsc::channel(64);
     let id = RunId { uid: "u".to_owned(), run: 1 };
-    Worker { running: start(&supervisor, &launch, id, sender).unwrap(), events }
+    Worker { running: start(&supervisor, launch, id, sender).unwrap(), events }
 }
 
 impl Worker {
@@ -137,14 +143,67 @@ async fn when_the_supervisor_is_killed_the_group_ends() {
 
 #[tokio::test]
 async fn a_command_that_does_not_exist_says_so() {
-    let supervisor = Supervisor { program: env!("CARGO_BIN_EXE_eto-supervise").into(), arguments: Vec::new() };
-    let launch = Launch { command: vec!["/no/such/program".to_owned()], ..Launch::default() };
-    let (sender, events) = mpsc::channel(64);
-    let id = RunId { uid: "u".to_owned(), run: 1 };
-    let mut worker = Worker { running: start(&supervisor, &launch, id, sender).unwrap(), events };
-    let (code, message) = worker.end().await;
-    assert_eq!(code, 127);
-    assert!(message.unwrap().contains("/no/such/program: No such file"));
+    let missing = vec!["/no/such/program".to_owned()];
+    let alone = Launch { command: missing.clone(), ..Launch::default() };
+    let further = vec![Further { command: missing, env: BTreeMap::new() }];
+    let sleeps = ["sleep", "1000"].map(str::to_owned).to_vec();
+    for launch in [alone, Launch { command: sleeps, further, ..Launch::default() }] {
+        let (code, message) = begin(&launch).end().await;
+        assert_eq!(code, 127);
+        assert!(message.unwrap().contains("/no/such/program: No such file"));
+    }
+}
+
+/// A worker of several processes: their scripts, with `RANK` 0, 1, ...
+fn several(scripts: &[&str]) -> Worker {
+    let command = |script: &str| ["bash", "-c", script].map(String::from).to_vec();
+    let env = |rank: usize| BTreeMap::from([("RANK".to_owned(), rank.to_string())]);
+    let further = (1..scripts.len()).map(|rank| Further { command: command(scripts[rank]), env: env(rank) }).collect();
+    begin(&Launch { command: command(scripts[0]), env: env(0), further, directory: None })
+}
+
+#[tokio::test]
+async fn processes_of_one_worker_have_ranks_of_their_own_and_end_together() {
+    let mut worker = several(&["echo rank $RANK"; 3]);
+    let mut lines = Vec::new();
+    let end = loop {
+        match worker.next().await {
+            ProcessEvent::Output { line } => lines.push(line),
+            ProcessEvent::Started { .. } => {}
+            ProcessEvent::Ended { code, message } => break (code, message),
+        }
+    };
+    lines.sort();
+    assert_eq!((lines, end), (["rank 0", "rank 1", "rank 2"].map(str::to_owned).to_vec(), (0, None)));
+}
+
+#[tokio::test]
+async fn one_of_several_that_fails_takes_the_others_with_it_and_its_code_is_the_workers() {
+    let folder = tempfile::tempdir().unwrap();
+    let at = folder.path().display();
+    let waits = format!("echo $$; touch {at}/$RANK; exec sleep 1000");
+    let fails = format!("until [ -e {at}/0 -a -e {at}/2 ]; do sleep 0.01; done; exit 7");
+    let mut worker = several(&[&waits, &fails, &waits]);
+    let pids = [worker.line().await, worker.line().await];
+    assert_eq!(worker.end().await, (7, None));
+    for pid in pids {
+        gone(&pid).await;
+    }
+}
+
+#[tokio::test]
+async fn all_of_several_are_stopped() {
+    let polite = "trap 'exit 143' TERM; echo up; while :; do sleep 0.01; done 2>/dev/null";
+    let mut worker = several(&[polite; 2]);
+    assert_eq!([worker.line().await, worker.line().await], ["up", "up"]);
+    worker.running.stop(LIMIT).await;
+    assert_eq!(worker.end().await, (143, None));
+    // The first to end is no failure that the others would have 5 seconds after.
+    let slow = "trap 'sleep 6; exit 143' TERM; echo up; while :; do sleep 0.01; done 2>/dev/null";
+    let mut worker = several(&[polite, slow]);
+    assert_eq!([worker.line().await, worker.line().await], ["up", "up"]);
+    worker.running.stop(LIMIT).await;
+    assert_eq!(worker.end().await, (143, None));
 }
 
 #[tokio::test]

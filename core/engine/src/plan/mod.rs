@@ -28,7 +28,8 @@ use crate::time::Time;
 
 pub use agent::{ProgressSeen, Stragglers};
 pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
-pub use recover::recover;
+pub use recover::{needs_group, recover};
+pub use rounds::process_envs;
 pub use target::{apply, effective_target};
 
 /// The next step for one job. Planning again on the same facts gives no actions (idempotent).

@@ -1,14 +1,14 @@
 //! Rounds by pod recreation: how one begins, and how its pods come to be.
 
-use eto_membership::{Batch, Candidate, Member, Round, member_env};
+use eto_membership::{Batch, Candidate, Member, Round, member_env, process_env};
 
 use super::outcome::BACKOFF_CAP;
 use super::step::{Step, gaps_of, members_of};
-use super::{Action, Addressing, EventReason, NewPod, hostname, service_name, target, victims};
+use super::{Action, Addressing, EventReason, NewPod, PlanFacts, hostname, service_name, target, victims};
 use crate::job::JobSpec;
 use crate::observe::Pod;
 use crate::placement::NodeChoice;
-use crate::state::{ChangeBy, Phase, RoundCause, RoundMode, RoundState, Victim};
+use crate::state::{ChangeBy, JobState, Phase, RoundCause, RoundMode, RoundState, Victim};
 use crate::time::{Time, millis};
 
 /// A pod that is being deleted on a node that is not ready is waited for this long beyond its own grace, in
@@ -20,6 +20,37 @@ const STUCK_AFTER_MS: u64 = 60_000;
 pub(super) fn batch_env(job: &JobSpec, round: &Round) -> Vec<(String, String)> {
     let batch = job.elasticity.batch.and_then(|batch| batch.split(round.processes()));
     batch.into_iter().flat_map(Batch::env).map(|(name, value)| (name.to_owned(), value)).collect()
+}
+
+/// The present round by recreation as its members are told of it.
+fn membership(job: &JobSpec, facts: &PlanFacts<'_>, round: &RoundState, members: &[u32]) -> Option<Round> {
+    let key = &job.key;
+    let address = |index: u32| match facts.addressing {
+        Addressing::Service => {
+            format!("{}.{}.{}.svc", hostname(&key.name, index), service_name(&key.name), key.namespace)
+        }
+        Addressing::Host(host) => host.to_owned(),
+    };
+    let processes = job.processes();
+    let candidate = |index: &u32| Candidate {
+        member: Member { index: *index, address: address(*index), uid: None, processes },
+        healthy_since_ms: None,
+    };
+    let candidates = members.iter().map(candidate).collect();
+    Round::plan(&key.to_string(), &job.uid, round.generation, candidates, facts.ports)
+}
+
+/// The environment of each process of a new pod of the present round, in the place of [`NewPod::env`]: for who starts a
+/// worker's processes one by one, where the command does not do so itself. Empty where the index is in no round.
+pub fn process_envs(job: &JobSpec, state: &JobState, facts: &PlanFacts<'_>, index: u32) -> Vec<Vec<(String, String)>> {
+    let Some(round) = &state.round else { return Vec::new() };
+    let full = membership(job, facts, round, &members_of(round));
+    let Some((full, rank)) = full.and_then(|full| full.rank_of(index).map(|rank| (full, rank))) else {
+        return Vec::new();
+    };
+    let of = |local| process_env(job.framework.into(), &full, rank, local);
+    let all = (0..job.processes()).map(of).take_while(|env| !env.is_empty());
+    all.map(|env| [env, batch_env(job, &full)].concat()).collect()
 }
 
 impl Step<'_> {
@@ -154,7 +185,7 @@ impl Step<'_> {
     }
 
     fn create(&mut self, round: &RoundState, members: &[u32], missing: &[u32]) {
-        let Some(full) = self.membership(round, members) else { return };
+        let Some(full) = membership(self.job, self.facts, round, members) else { return };
         let framework = self.job.framework.into();
         self.actions.push(Action::EnsureService);
         for index in missing {
@@ -181,23 +212,6 @@ impl Step<'_> {
             round.required_nodes = true;
         }
         Some(NodeChoice { required, ..choice })
-    }
-
-    fn membership(&self, round: &RoundState, members: &[u32]) -> Option<Round> {
-        let key = &self.job.key;
-        let address = |index: u32| match self.facts.addressing {
-            Addressing::Service => {
-                format!("{}.{}.{}.svc", hostname(&key.name, index), service_name(&key.name), key.namespace)
-            }
-            Addressing::Host(host) => host.to_owned(),
-        };
-        let processes = self.job.processes();
-        let candidate = |index: &u32| Candidate {
-            member: Member { index: *index, address: address(*index), uid: None, processes },
-            healthy_since_ms: None,
-        };
-        let candidates = members.iter().map(candidate).collect();
-        Round::plan(&key.to_string(), &self.job.uid, round.generation, candidates, self.facts.ports)
     }
 
     /// Sets the phase by how far the round is, and notes when all of it runs.
