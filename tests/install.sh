@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Installs the operator with Helm on a real node, as its users do, and trains a job of real containers with it.
-# The image is made from the binary as built and the libraries it needs. Takes about two minutes; prints
+# Installs the operator on a real node as its users do, with Helm and then by the plain manifests, and trains a job of real
+# containers with each. The images are made from the binaries as built. Takes about three minutes; prints
 # 'N passed, N failed'. Needs root, and what `tools/setup.sh cluster helm` gets; starts and stops its own cluster.
 set -uo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
@@ -46,6 +46,11 @@ if [ -z "$bin" ]; then
   # shellcheck disable=SC2046
   cargo build -q --locked $(selection eto-operator) || exit 1
   bin=${CARGO_TARGET_DIR:-target}/debug/elastic-training-operator
+fi
+agent=${ETO_E2E_AGENT:-}
+if [ -z "$agent" ]; then
+  tools/build-agent.sh >/dev/null || exit 1
+  agent=${CARGO_TARGET_DIR:-target}/agent/eto-agent
 fi
 mkdir -p "$tmp/root/usr/bin" "$tmp/root/usr/share/elastic-training/policies" "$tmp/root/etc/ssl/certs"
 cp "$bin" "$tmp/root/usr/bin/"
@@ -107,5 +112,38 @@ fi
 check "deleted with all that is its own" \
   sh_ "kubectl delete elasticjob real --wait --timeout=50s; [ -z \"\$(kubectl get pods,services -l elastic-job=real -o name)\" ]"
 check "uninstalled" helm uninstall elastic-training --namespace elastic-system --wait
+check "with its namespace" kubectl delete namespace elastic-system --ignore-not-found --wait --timeout=60s
+
+# The plain manifests, as the guide has them: nothing is changed in them, the images that they name are here.
+image=tests/cluster/image.sh
+mkdir "$tmp/agent" && install -m 755 "$agent" "$tmp/agent/eto-agent"
+etcd=$(ls ~/.cache/k8s-lab/*/bin/etcd | head -n 1)
+IMAGE_USER=65532:65532 $image eto-agent:dev "$tmp/agent" /eto-agent >/dev/null || exit 1
+$image etcd:dev "$etcd" >/dev/null || exit 1
+named() { grep -oE "[^ \"]*/$1:[^ \"]+" deploy/operator.yaml | sort -u; } # the one image of this name there
+$image --tag eto-operator:dev "$(named elastic-training-operator)" || exit 1
+$image --tag eto-agent:dev "$(named elastic-training-agent)" || exit 1
+$image --tag etcd:dev "$(named etcd)" || exit 1
+
+check "kubectl apply -f crds.yaml" kubectl apply -f deploy/crds.yaml
+check "kubectl apply -f operator.yaml" kubectl apply -f deploy/operator.yaml
+check "applied once more, nothing changes" sh_ "! kubectl apply -f deploy/operator.yaml | grep -v unchanged"
+check "the operator and its etcd are Running and Ready" sh_ "[ \$($op get pods | grep -c '1/1 *Running') = 2 ]"
+check "a job is taken" kubectl apply -f "$tmp/job.yaml"
+check "an agent drives its rounds" kubectl wait --for=condition=AgentRounds elasticjob/real --timeout=10s
+check "two workers train" kubectl wait --for=condition=Running elasticjob/real --timeout=10s
+check "each knows its rank and the world" \
+  sh_ "kubectl logs -l job-name=real --tail=-1 | grep -E '^rank [01] of 2 at .+' | sort -u | wc -l | grep -qx 2"
+pods() { kubectl get pods -l elastic-job=real -o name | sort; }
+before=$(pods)
+check "scaled by hand" kubectl scale elasticjob real --replicas=3
+check "three workers in a new round" sh_ "kubectl logs -l job-name=real --tail=-1 | grep -c '^rank [012] of 3' | grep -qx 3"
+check "in the pods that were there, and one more" [ "$(comm -12 <(echo "$before") <(pods) | wc -l)/$(pods | wc -l)" = 2/3 ]
+address=$($op get pods -l app.kubernetes.io/name=elastic-training-operator -o jsonpath='{.items[0].status.podIP}')
+check "the operator was refused nothing" \
+  sh_ "page=\$(curl -sf -m 5 http://$address:8080/metrics) && ! grep 'code=\"403\"' <<<\"\$page\""
+check "deleted with its pods" \
+  sh_ "kubectl delete elasticjob real --wait --timeout=50s; [ -z \"\$(kubectl get pods,services -l elastic-job=real -o name)\" ]"
+check "kubectl delete -f operator.yaml" kubectl delete -f deploy/operator.yaml --wait --timeout=90s
 
 finish
