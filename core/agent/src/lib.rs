@@ -15,6 +15,7 @@ mod install;
 mod memory;
 mod metrics;
 mod proc;
+mod ready;
 mod run;
 mod serve;
 mod settings;
@@ -22,5 +23,6 @@ mod store;
 mod tail;
 
 pub use install::{InstallError, install};
+pub use ready::ready;
 pub use run::{RunError, run};
 pub use settings::{Settings, SettingsError};

@@ -5,7 +5,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-use eto_agent::{Settings, install, run};
+use eto_agent::{Settings, install, ready, run};
 
 /// What a container runtime gives where it, not the program in it, has failed.
 const AGENT_FAILED: u8 = 125;
@@ -13,6 +13,7 @@ const AGENT_FAILED: u8 = 125;
 const USAGE: &str = "\
 usage: eto-agent run [--] COMMAND [ARGUMENT...]   be the first process of a training container
        eto-agent install DESTINATION              copy this program there
+       eto-agent ready                            whether the agent of this pod runs processes: 0, else 1
        eto-agent --version";
 
 fn main() -> ExitCode {
@@ -22,6 +23,10 @@ fn main() -> ExitCode {
         ["run", "--", _, ..] => start(&arguments[2..]),
         ["run", first, ..] if *first != "--" => start(&arguments[1..]),
         ["install", _] => install(Path::new(&arguments[1])).map(|()| 0).map_err(|e| e.to_string()),
+        ["ready"] => {
+            let folder = std::env::var_os("ETO_FOLDER").filter(|f| !f.is_empty());
+            ready(folder.as_deref().map(Path::new)).map(|yes| i32::from(!yes)).map_err(|e| e.to_string())
+        }
         ["--version"] => {
             println!("eto-agent {}", env!("CARGO_PKG_VERSION"));
             Ok(0)

@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 use eto_membership::{Round, discovered_hosts, hostfile};
 
 const FILE: &str = "started";
+/// The address of the API on localhost, for other programs of the pod.
+const API: &str = "api";
 
 /// The agent's folder.
 #[derive(Clone, Debug)]
@@ -45,6 +47,16 @@ impl Memory {
     /// Notes that this round is being started.
     pub(crate) fn set_started(&self, generation: u64) -> std::io::Result<()> {
         self.write(FILE, &generation.to_string(), 0o644).map(|_| ())
+    }
+
+    /// Notes where the agent's API is.
+    pub(crate) fn set_api(&self, url: &str) -> std::io::Result<()> {
+        self.write(API, url, 0o644).map(|_| ())
+    }
+
+    /// Where the API of the agent in this pod is.
+    pub(crate) fn api(&self) -> std::io::Result<String> {
+        std::fs::read_to_string(self.folder.join(API))
     }
 
     /// Writes the members of a round as a hostfile, and gives its path.

@@ -64,6 +64,9 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
     let (calls_in, mut calls) = mpsc::channel(16);
     let local = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed("listen on localhost"))?;
     let api_url = format!("http://{}", local.local_addr().map_err(failed("listen on localhost"))?);
+    if let Err(error) = memory.set_api(&api_url) {
+        say(&format!("could not note where its API is, so `eto-agent ready` can't ask: {error}"));
+    }
     tokio::spawn(serve(local, true, calls_in.clone()));
     serve_metrics(&settings, calls_in).await;
 
@@ -134,13 +137,19 @@ async fn serve_metrics(settings: &Settings, calls: mpsc::Sender<Call>) {
         return;
     }
     let address = SocketAddr::new(settings.own_address(), settings.metrics_port);
-    match TcpListener::bind(address).await {
-        Ok(listener) => {
-            tokio::spawn(serve(listener, false, calls));
-        }
-        // In the host's network another pod may have the port. Training matters more.
-        Err(error) => say(&format!("no metrics: {address}: {error}; ETO_METRICS_PORT sets another port")),
-    }
+    let listener = match TcpListener::bind(address).await {
+        Ok(listener) => listener,
+        // In the host's network another pod of the node may have the port. Training matters more.
+        Err(error) => match TcpListener::bind((address.ip(), 0)).await {
+            Ok(listener) => {
+                let port = listener.local_addr().map_or(0, |a| a.port());
+                say(&format!("metrics on port {port}: {address}: {error}; ETO_METRICS_PORT sets another port"));
+                listener
+            }
+            Err(_) => return say(&format!("no metrics: {address}: {error}; ETO_METRICS_PORT sets another port")),
+        },
+    };
+    tokio::spawn(serve(listener, false, calls));
 }
 
 enum Seen {

@@ -143,6 +143,15 @@ fn the_environment_says_who_it_is_and_leaves_the_round_to_the_agent() {
 }
 
 #[test]
+fn in_the_hosts_network_the_agent_is_asked_from_within() {
+    let mut template = trainer(json!({}));
+    template["hostNetwork"] = json!(true);
+    let probe = spec(template)["containers"][0]["readinessProbe"].clone();
+    assert_eq!(probe["exec"], json!({"command": ["/eto/eto-agent", "ready"]}));
+    assert!(probe["httpGet"].is_null(), "that may be another pod's port");
+}
+
+#[test]
 fn the_users_readiness_probe_stays() {
     let probe = json!({"httpGet": {"path": "/", "port": 80}});
     let spec = spec(trainer(json!({"readinessProbe": probe})));

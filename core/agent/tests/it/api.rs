@@ -102,3 +102,25 @@ async fn a_script_tells_and_is_told() {
     assert!(metric(&page, "eto_agent_steps_per_second").unwrap() > 0.0);
     assert_eq!(metric(&page, "eto_agent_loss"), None, "the last telling had none");
 }
+
+/// What a probe in the pod says.
+async fn is_ready(pod: &Pod) -> Option<i32> {
+    let mut probe = tokio::process::Command::new(env!("CARGO_BIN_EXE_eto-agent"));
+    probe.arg("ready").env("ETO_FOLDER", pod.path()).status().await.unwrap().code()
+}
+
+#[tokio::test]
+async fn pods_in_one_network_do_without_each_others_port_and_each_knows_whether_it_is_ready() {
+    let gateway = Gateway::start().await;
+    // Another pod of the node has it.
+    let taken = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let pod = Pod::with(&gateway, "echo up > \"$OUT/up\"; exec sleep 1000", &[("ETO_METRICS_PORT", &port)]);
+    gateway.until("joined", |_| true).await;
+    assert_eq!(is_ready(&pod).await, Some(1));
+    gateway.assign(assignment(2, Order::Run, &["other", UID]));
+    pod.file("up").await;
+    assert_eq!(is_ready(&pod).await, Some(0));
+    std::fs::write(pod.path().join("api"), format!("http://127.0.0.1:{}", free_port())).unwrap();
+    assert_eq!(is_ready(&pod).await, Some(125), "where nobody answers nobody is ready");
+}

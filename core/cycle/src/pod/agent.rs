@@ -9,9 +9,9 @@ use eto_api::FrameworkType;
 use eto_engine::job::is_default;
 use eto_membership::{Candidate, Member, Ports, Round, member_env};
 use k8s_openapi::api::core::v1::{
-    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, HTTPGetAction, ObjectFieldSelector, PodSpec,
-    Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecurityContext, ServiceAccountTokenProjection,
-    Volume, VolumeMount, VolumeProjection,
+    Capabilities, Container, EmptyDirVolumeSource, EnvVar, EnvVarSource, ExecAction, HTTPGetAction,
+    ObjectFieldSelector, PodSpec, Probe, ProjectedVolumeSource, ResourceRequirements, SeccompProfile, SecurityContext,
+    ServiceAccountTokenProjection, Volume, VolumeMount, VolumeProjection,
 };
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
@@ -97,6 +97,7 @@ pub(super) fn inject(spec: &mut PodSpec, agent: Agent<'_>, of: &Of<'_>) -> Resul
     let init = installer(spec, setup);
     spec.init_containers.get_or_insert_default().insert(0, init);
     spec.volumes.get_or_insert_default().extend(volumes());
+    let host = spec.host_network == Some(true);
     let Some(training) = spec.containers.first_mut() else { return Ok(Vec::new()) };
     let mut overridden = Vec::new();
     let grace = spec.termination_grace_period_seconds.unwrap_or(of.drain_seconds);
@@ -108,18 +109,21 @@ pub(super) fn inject(spec: &mut PodSpec, agent: Agent<'_>, of: &Of<'_>) -> Resul
         mount(NAME, DIRECTORY),
         VolumeMount { read_only: Some(true), ..mount(TOKEN_VOLUME, TOKEN_DIRECTORY) },
     ]);
-    // Ready while the processes of the round in force run.
-    training.readiness_probe.get_or_insert_with(|| Probe {
-        http_get: Some(HTTPGetAction {
-            path: Some("/readyz".to_owned()),
-            port: IntOrString::Int(PORT),
-            ..HTTPGetAction::default()
-        }),
-        period_seconds: Some(2),
-        timeout_seconds: Some(3),
-        ..Probe::default()
-    });
+    training.readiness_probe.get_or_insert_with(|| readiness(host));
     Ok(overridden)
+}
+
+/// Ready while the processes of the round in force run. In the host's network a port may be that of another pod's agent: the
+/// agent is asked from within its pod there.
+fn readiness(host_network: bool) -> Probe {
+    let mut probe = Probe { period_seconds: Some(2), timeout_seconds: Some(3), ..Probe::default() };
+    if host_network {
+        probe.exec = Some(ExecAction { command: Some([BINARY, "ready"].map(str::to_owned).into()) });
+    } else {
+        let (path, port) = (Some("/readyz".to_owned()), IntOrString::Int(PORT));
+        probe.http_get = Some(HTTPGetAction { path, port, ..HTTPGetAction::default() });
+    }
+    probe
 }
 
 /// Variables of the user that the agent sets anew for each round.
