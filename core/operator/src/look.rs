@@ -68,7 +68,7 @@ pub fn look(
     gathered: &Gathered,
     now: Time,
 ) -> Option<Looked> {
-    let pods = context.caches.pods.of(&job.uid);
+    let pods = context.caches.pods.of(&job.key.namespace, &job.uid);
     let (spec, state, mut memory) = {
         let entry = job.entry();
         let mind = entry.mind.as_ref()?;

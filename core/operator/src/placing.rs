@@ -91,13 +91,13 @@ pub async fn ask(context: &Context, job: &Arc<Job>, now: Time) -> Settled {
 }
 
 fn question(context: &Context, job: &Job, now: Time) -> Option<Question> {
-    let pods = context.caches.pods.of(&job.uid);
+    let pods = context.caches.pods.of(&job.key.namespace, &job.uid);
+    let group = context.gateway.group(&job.uid);
     let mut entry = job.entry();
     let spec = entry.spec.as_ref().ok().filter(|s| s.placement.is_some()).cloned()?;
-    adopt(&mut entry, &pods, now);
+    adopt(&mut entry, &pods, group.as_deref(), context.gateway.facts(), now);
     let mind = entry.mind.as_ref().filter(|m| !m.acting)?;
     let sick = sick_nodes(context, &pods);
-    let group = context.gateway.group(&job.uid);
     let image = context.images.seen(&entry.object, &spec);
     let facts = PlanFacts {
         refused: mind.refused.as_ref(),

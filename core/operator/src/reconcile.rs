@@ -13,7 +13,7 @@ use eto_engine::conditions;
 use eto_engine::job::{JobKey, JobSpec};
 use eto_engine::observe::Pod;
 use eto_engine::placement::Settled;
-use eto_engine::plan::{self, PlanFacts, ProgressSeen, Stragglers};
+use eto_engine::plan::{self, AgentFacts, Group, PlanFacts, ProgressSeen, Stragglers};
 use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory};
 use eto_engine::time::Time;
 use serde_json::{Value, json};
@@ -105,20 +105,20 @@ fn failed(context: &Context, job: &Job, error: &WriteError) {
 
 /// Plans for a job and says what is to be written. Takes the job's lock, does not wait for anything.
 fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
-    let pods = context.caches.pods.of(&job.uid);
+    let pods = context.caches.pods.of(&job.key.namespace, &job.uid);
+    let group = context.gateway.group(&job.uid);
     let mut entry = job.entry();
     if entry.is_leaving() {
         // Its pods and its service go with it, by their owner references.
         return Step::default();
     }
-    adopt(&mut entry, &pods, now);
+    adopt(&mut entry, &pods, group.as_deref(), context.gateway.facts(), now);
     let spec = entry.spec.clone();
     let Some(mut mind) = entry.mind.take() else { return Step::default() };
     let mut step = Step::default();
     match &spec {
         Ok(spec) => {
             let sick = sick_nodes(context, &pods);
-            let group = context.gateway.group(&job.uid);
             let image = context.images.seen(&entry.object, spec);
             let facts = PlanFacts {
                 sick_nodes: Some(&sick),
@@ -168,10 +168,19 @@ fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
     step
 }
 
-/// Takes a job over from its stored status, or from its live pods where that is lost: at first sight, and again where
-/// another replica has written since.
-pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
+/// Takes a job over from its stored status, or from its live pods and its group where that is lost: at first sight, and
+/// again where another replica has written since.
+pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], group: Option<&Group>, agent: AgentFacts, now: Time) {
     if entry.mind.is_some() && !entry.is_overtaken() {
+        return;
+    }
+    if plan::needs_group(pods, agent.gateway, group) && restore(&entry.stored, None, now).is_none() {
+        // All jobs are planned for when it is there.
+        let job = entry.object.metadata.name.as_deref().unwrap_or_default();
+        tracing::warn!(
+            job,
+            "a job with agents has lost its status, and etcd is away: it is left as it is until that is back"
+        );
         return;
     }
     let before = entry.mind.take().unwrap_or_default();
@@ -184,7 +193,7 @@ pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], now: Time) {
         (None, Ok(spec)) => {
             let mut memory = Memory::new(now);
             take_up(&mut memory, checkpoint, now);
-            (plan::recover(spec, pods, None, now), memory)
+            (plan::recover(spec, pods, group, now), memory)
         }
         // What the pods are of can't be told: a state written now would be taken for the job's when the spec is mended.
         (None, Err(problems)) if !pods.is_empty() => {
@@ -331,7 +340,7 @@ mod tests {
         }));
         let (key, _) = jobs.seen(object.unwrap()).unwrap();
         let job = jobs.get(&key).unwrap();
-        adopt(&mut job.entry(), &[], NOW);
+        adopt(&mut job.entry(), &[], None, AgentFacts::default(), NOW);
         job
     }
 

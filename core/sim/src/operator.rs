@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use eto_engine::plan::{Action, Refused};
-use eto_engine::time::Time;
+use eto_engine::plan::{Action, LOOK_AGAIN, Refused};
+use eto_engine::time::{Time, millis};
 
 use crate::api::WriteError;
 use crate::etcd::AssignError;
@@ -223,7 +223,7 @@ impl World {
         };
         let Some(action) = action else {
             self.replicas[at].busy = false;
-            self.look_soon(at, if failed { 1_000 } else { 250 });
+            self.look_soon(at, if failed { 1_000 } else { millis(LOOK_AGAIN) });
             return;
         };
         let done = self.carry_out(at, &action, failed);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
-use eto_engine::plan::{Action, AgentFacts, Group, PlanFacts, Refused, plan, recover};
+use eto_engine::plan::{Action, AgentFacts, Group, PlanFacts, Refused, needs_group, plan, recover};
 use eto_engine::state::JobState;
 use eto_engine::time::Time;
 
@@ -114,6 +114,9 @@ impl Replica {
         let (_, spec, stored) = self.job.clone()?;
         let pods: Vec<Pod> = self.pods.values().filter_map(|(_, p)| p.as_deref().cloned()).collect();
         let group = self.group.clone();
+        if self.mind.is_none() && stored.is_none() && needs_group(&pods, true, group.as_deref()) {
+            return None;
+        }
         let mind = self.mind.get_or_insert_with(|| Mind {
             state: match &stored {
                 Some(stored) => (**stored).clone(),

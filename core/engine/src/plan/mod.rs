@@ -26,11 +26,15 @@ use crate::placement::NodeChoice;
 use crate::state::{ConditionReason, JobState, RoundMode};
 use crate::time::Time;
 
-pub use agent::{ProgressSeen, Stragglers};
+pub use agent::{GATEWAY_PATIENCE, ProgressSeen, Stragglers};
 pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
 pub use recover::{needs_group, recover};
 pub use rounds::process_envs;
 pub use target::{apply, effective_target};
+
+/// When a job is looked at again after its actions were carried out, if nothing is heard before. What they did comes by the
+/// watches of pods and of the group, which are faster; this is for what those do not tell.
+pub const LOOK_AGAIN: Duration = Duration::from_millis(250);
 
 /// The next step for one job. Planning again on the same facts gives no actions (idempotent).
 #[derive(Clone, Debug, PartialEq)]
@@ -140,14 +144,14 @@ pub enum EventReason {
     JobFailed,
     /// The user's template sets variables that belong to the operator.
     RankVariablesOverridden,
+    /// The user's template has fields that no pod has; the pods are without them.
+    UnknownFields,
     /// The job can't be scaled now.
     ScalingNotActive,
     /// A policy did not answer.
     PolicyFailed,
     /// A policy is not asked for a while.
     CircuitOpened,
-    /// The user's template has fields that no pod has; the pods are without them.
-    UnknownFields,
     /// Another version of the module answers.
     PolicySwapped,
     /// A condition turned False or True with this reason.

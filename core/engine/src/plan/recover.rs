@@ -14,8 +14,8 @@ use super::step::gaps_of;
 /// Rebuilds the state of a job from its live pods, as after a restore from a backup without status.
 ///
 /// The present round is the newest that has a pod which is not being deleted; its size is what its pods were made
-/// for. Where an agent drives it, it is the one that was published, which the next plan takes over; `group` is to be read
-/// before. The target is that size, never `spec.replicas`, so that a job which its policy has grown is not shrunk. What
+/// for. Where an agent drives it, it is the one that was published, which the next plan takes over: [`needs_group`] says
+/// whether `group` is to be read before. The target is that size, never `spec.replicas`, so that a job which its policy has grown is not shrunk. What
 /// pods can't tell starts anew: failures, back-off, the resize record. Without pods it is the state of a new job.
 pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) -> JobState {
     let assigned = group.and_then(|g| g.assignment.as_ref()).map_or(0, |a| a.round.generation);
@@ -64,16 +64,25 @@ pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) ->
     state
 }
 
-/// What can be told of a job whose pods outlive rounds: how many it has. The round is taken over from the group.
+/// Whether the state can't be rebuilt without the group, while there is one: who trains in these pods is told there alone,
+/// and a job that gathered its members anew would stop them.
+pub fn needs_group(pods: &[Pod], gateway: bool, group: Option<&Group>) -> bool {
+    gateway && group.is_none() && pods.iter().any(|p| p.mode == RoundMode::Agent)
+}
+
+/// What can be told of a job whose pods outlive rounds: how many it is to have. The round is taken over from the group;
+/// where nothing was published, pods say for how many they were made, the newest last.
 fn recover_agent_round(state: &mut JobState, job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) {
     let live: Vec<&Pod> = pods.iter().filter(|p| p.deleting.is_none() && p.mode == RoundMode::Agent).collect();
     let published = group.and_then(|g| g.assignment.as_ref()).filter(|a| a.order != Order::End);
     let mut indexes: Vec<u32> = live.iter().map(|p| p.index).collect();
     indexes.sort_unstable();
     indexes.dedup();
+    let newest = live.iter().max_by_key(|p| (p.round, p.created, p.round_size));
     let size = published.map_or(indexes.len(), |a| a.round.members.len());
     let size = u32::try_from(size).unwrap_or(u32::MAX);
-    let newest = live.iter().max_by_key(|p| (p.round, p.created));
+    let made_for = newest.map(|p| p.round_size).filter(|of| *of > 0 && published.is_none());
+    let size = made_for.unwrap_or(size);
     state.target = sizes::down(job, size);
     state.based_on = job.replicas;
     state.phase = Phase::Starting;

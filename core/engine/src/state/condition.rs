@@ -182,4 +182,6 @@ pub enum ConditionReason {
     NotTorchrun,
     /// `spec.elasticity.mode` is Native, and not every size will do.
     SizesNotNative,
+    /// The gateway's etcd is away: pods are recreated for each round until it is back.
+    GatewayNotReached,
 }

@@ -1,10 +1,14 @@
-//! The pods of all jobs, by the UID of the job that owns them.
+//! The pods of all jobs, by the job that owns them.
+//!
+//! An owner is a UID in the namespace of the pod: whoever may make pods may name any job as their owner, and the garbage
+//! collector takes a while to find out. Those that name a job of another namespace are nobody's here.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use eto_engine::observe::Pod;
+use tokio::sync::mpsc::UnboundedSender;
 
 /// How late news of a pod that is gone may come.
 const LATE: Duration = Duration::from_secs(120);
@@ -27,11 +31,22 @@ pub struct Seen {
 #[derive(Debug, Default)]
 pub struct Pods {
     inner: Mutex<Inner>,
+    /// Who wants to know the UIDs of pods that are gone.
+    mourner: OnceLock<UnboundedSender<String>>,
+}
+
+/// Namespace and UID.
+fn owner(namespace: &str, uid: &str) -> String {
+    format!("{namespace}/{uid}")
+}
+
+fn uid_of(owner: &str) -> &str {
+    owner.rsplit_once('/').map_or(owner, |(_, uid)| uid)
 }
 
 #[derive(Debug, Default)]
 struct Inner {
-    /// Sorted by index, then name. Readers share them; a change copies them only while a reader still holds them.
+    /// By namespace and UID; each sorted by index, then name. Readers share them; a change copies them only while a reader still holds them.
     jobs: HashMap<Arc<str>, Arc<Vec<Pod>>>,
     /// Owner and version of each pod, by its UID.
     known: HashMap<String, (Arc<str>, u64)>,
@@ -49,14 +64,27 @@ impl Pods {
         f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// The pods of a job, by its UID.
-    pub fn of(&self, owner: &str) -> Arc<Vec<Pod>> {
-        self.with(|i| i.jobs.get(owner).map(Arc::clone).unwrap_or_default())
+    /// The pods of the job with this UID in this namespace.
+    pub fn of(&self, namespace: &str, uid: &str) -> Arc<Vec<Pod>> {
+        self.with(|i| i.jobs.get(owner(namespace, uid).as_str()).map(Arc::clone).unwrap_or_default())
     }
 
-    /// UID of the job that owns the pod with this UID, while the pod is there.
+    /// From now on the UIDs of pods that are gone are sent there. The first who asks is told.
+    pub fn tell_gone(&self, to: UnboundedSender<String>) {
+        let _ = self.mourner.set(to);
+    }
+
+    fn mourn(&self, uid: &str) {
+        if let Some(mourner) = self.mourner.get() {
+            // Whoever asked may have gone.
+            let _ = mourner.send(uid.to_owned());
+        }
+    }
+
+    /// UID of the job that owns the pod with this UID, while the pod is there. Whether there is such a job in the pod's
+    /// namespace is another question.
     pub fn owner_of(&self, uid: &str) -> Option<String> {
-        self.with(|i| i.known.get(uid).map(|(owner, _)| owner.to_string()))
+        self.with(|i| i.known.get(uid).map(|(owner, _)| uid_of(owner).to_owned()))
     }
 
     /// News from the watch: true if it was news.
@@ -84,7 +112,7 @@ impl Pods {
                 None => true,
             };
             if is_news {
-                i.put(&seen.owner, seen.pod, seen.version);
+                i.put(&owner(&seen.namespace, &seen.owner), seen.pod, seen.version);
             }
             is_news
         })
@@ -99,22 +127,26 @@ impl Pods {
             }
             let is_news = i.known.get(uid).is_none_or(|(_, version)| *version < seen.version);
             if is_news && !i.gone.contains_key(uid) {
-                i.put(&seen.owner, seen.pod, seen.version);
+                i.put(&owner(&seen.namespace, &seen.owner), seen.pod, seen.version);
             }
         });
     }
 
     /// It is gone, by our own delete or by the watch's word: true if that was news.
     pub fn gone(&self, uid: &str) -> bool {
-        self.with(|i| {
+        let was_there = self.with(|i| {
             i.bury(uid);
             i.remove(uid).is_some()
-        })
+        });
+        if was_there {
+            self.mourn(uid);
+        }
+        was_there
     }
 
     /// It has no ElasticJob for its controller: gives the UID of the one it had until now, and the pod.
-    pub fn released(&self, uid: &str) -> Option<(Arc<str>, Pod)> {
-        self.with(|i| i.remove(uid))
+    pub fn released(&self, uid: &str) -> Option<(String, Pod)> {
+        self.with(|i| i.remove(uid)).map(|(owner, pod)| (uid_of(&owner).to_owned(), pod))
     }
 
     /// A list begins.
@@ -125,15 +157,20 @@ impl Pods {
         });
     }
 
-    /// The list is whole: what it did not have is gone. Returns the owners that lost a pod.
-    pub fn list_ends(&self) -> HashSet<Arc<str>> {
-        self.with(|i| {
-            let Some((_, listed)) = i.listing.take() else { return HashSet::new() };
+    /// The list is whole: what it did not have is gone. Returns the UIDs of the owners that lost a pod.
+    pub fn list_ends(&self) -> HashSet<String> {
+        let missing = self.with(|i| {
+            let Some((_, listed)) = i.listing.take() else { return Vec::new() };
             let fresh = std::mem::take(&mut i.fresh);
             let there = |uid: &String| listed.contains(uid) || fresh.contains(uid);
             let missing: Vec<String> = i.known.keys().filter(|uid| !there(uid)).cloned().collect();
-            missing.iter().filter_map(|uid| i.remove(uid)).map(|(owner, _)| owner).collect()
-        })
+            let lost = |uid: String| i.remove(&uid).map(|(owner, _)| (uid, owner));
+            missing.into_iter().filter_map(lost).collect()
+        });
+        for (uid, _) in &missing {
+            self.mourn(uid);
+        }
+        missing.iter().map(|(_, owner)| uid_of(owner).to_owned()).collect()
     }
 }
 
@@ -203,7 +240,7 @@ mod tests {
     }
 
     fn phases(pods: &Pods) -> Vec<(String, WorkerPhase)> {
-        pods.of("job").iter().map(|p| (p.uid.clone(), p.phase)).collect()
+        pods.of("n", "job").iter().map(|p| (p.uid.clone(), p.phase)).collect()
     }
 
     #[test]
@@ -247,7 +284,7 @@ mod tests {
         for (uid, index) in [("c", 2), ("a", 0), ("b", 1)] {
             pods.seen(seen(uid, index, 1, WorkerPhase::Pending));
         }
-        let order: Vec<u32> = pods.of("job").iter().map(|p| p.index).collect();
+        let order: Vec<u32> = pods.of("n", "job").iter().map(|p| p.index).collect();
         assert_eq!(order, [0, 1, 2]);
         assert!(pods.gone("b") && !pods.gone("b"));
     }
@@ -283,11 +320,37 @@ mod tests {
         let pods = Pods::default();
         pods.seen(seen("a", 0, 5, WorkerPhase::Running));
         let (owner, pod) = pods.released("a").expect("it was known");
-        assert_eq!((&*owner, pod.name.as_str()), ("job", "j-worker-0"));
+        assert_eq!((owner.as_str(), pod.name.as_str()), ("job", "j-worker-0"));
         assert!(phases(&pods).is_empty() && pods.released("a").is_none());
         assert!(pods.seen(Seen { owner: "other".into(), ..seen("a", 0, 7, WorkerPhase::Running) }), "another took it");
-        assert_eq!((pods.of("job").len(), pods.of("other").len()), (0, 1));
+        assert_eq!((pods.of("n", "job").len(), pods.of("n", "other").len()), (0, 1));
         assert!(pods.seen(seen("a", 0, 9, WorkerPhase::Running)), "and gave it back");
-        assert_eq!((pods.of("job").len(), pods.of("other").len()), (1, 0));
+        assert_eq!((pods.of("n", "job").len(), pods.of("n", "other").len()), (1, 0));
+    }
+
+    #[test]
+    fn a_pod_is_its_jobs_in_its_own_namespace_alone() {
+        let pods = Pods::default();
+        pods.seen(Seen { namespace: "elsewhere".into(), ..seen("a", 0, 5, WorkerPhase::Running) });
+        assert!(pods.of("n", "job").is_empty());
+        assert_eq!((pods.of("elsewhere", "job").len(), pods.owner_of("a").as_deref()), (1, Some("job")));
+    }
+
+    #[test]
+    fn who_wants_to_know_is_told_of_each_pod_that_is_gone_and_of_none_that_is_not() {
+        let pods = Pods::default();
+        let (sender, mut told) = tokio::sync::mpsc::unbounded_channel();
+        pods.tell_gone(sender);
+        for (uid, index) in [("a", 0), ("b", 1), ("c", 2)] {
+            pods.seen(seen(uid, index, 1, WorkerPhase::Running));
+        }
+        pods.gone("a");
+        pods.gone("a");
+        pods.released("c");
+        pods.list_begins();
+        pods.list_ends();
+        drop(pods);
+        let told: Vec<String> = std::iter::from_fn(|| told.blocking_recv()).collect();
+        assert_eq!(told, ["a", "b"]);
     }
 }

@@ -220,7 +220,7 @@ fn pod_event(caches: &Watches, queue: &Queue, event: Event<core::Pod>) {
         Event::InitApply(pod) | Event::Apply(pod) => {
             nodes.pod(&pod);
             volumes.pod(&pod);
-            if let Some(seen) = seen(&pod).filter(|s| !is_foreign(jobs, s)) {
+            if let Some(seen) = seen(&pod) {
                 let key = JobKey { namespace: seen.namespace.clone(), name: seen.job.clone() };
                 if let Some(node) = seen.pod.node.as_deref().filter(|_| is_fault(&seen.pod)) {
                     nodes.fault(&seen.pod.uid, node);
@@ -251,7 +251,7 @@ fn pod_event(caches: &Watches, queue: &Queue, event: Event<core::Pod>) {
 /// whoever took it away may want it.
 fn release(jobs: &Jobs, pods: &Pods, pod: &core::Pod) -> Option<JobKey> {
     let (owner, pod) = pods.released(pod.metadata.uid.as_deref()?)?;
-    let job = jobs.all().into_iter().find(|j| *j.uid == *owner)?;
+    let job = jobs.all().into_iter().find(|j| j.uid == owner)?;
     let message = format!(
         "pod {} has lost its owner reference and is no worker of this job any more; it goes on by itself: delete it where it \
          is not needed",
@@ -261,12 +261,6 @@ fn release(jobs: &Jobs, pods: &Pods, pod: &core::Pod) -> Option<JobKey> {
         mind.untold.push(Told { warning: true, reason: EventReason::WorkerReleased, message });
     }
     Some(job.key.clone())
-}
-
-/// A pod of another namespace than the job that it names as its owner. Whoever may make pods may write that, and the
-/// garbage collector takes a while to find out: it must not pass for one of the job's workers.
-fn is_foreign(jobs: &Jobs, seen: &Seen) -> bool {
-    jobs.by_uid(&seen.owner).is_some_and(|job| job.key.namespace != seen.namespace)
 }
 
 /// Whether a pod failed, and not because it was to go.

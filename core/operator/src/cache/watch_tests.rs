@@ -49,7 +49,7 @@ fn a_pod_whose_owner_reference_is_taken_away_counts_no_more_and_is_told_of_once(
     let (caches, job) = with_job();
     let queue = Queue::new("test");
     let told = || job.entry().mind.as_ref().unwrap().untold.clone();
-    let count = || caches.pods.of("u").len();
+    let count = || caches.pods.of("n", "u").len();
     pod_event(&caches, &queue, Event::Apply(pod(5, Some("u"))));
     assert_eq!((count(), told().len()), (1, 0));
     pod_event(&caches, &queue, Event::Apply(pod(6, None)));
@@ -74,7 +74,7 @@ fn a_pod_released_while_the_watch_was_down_is_told_of_too() {
     pod_event(&caches, &queue, Event::Init);
     pod_event(&caches, &queue, Event::InitApply(pod(6, None)));
     pod_event(&caches, &queue, Event::InitDone);
-    assert!(caches.pods.of("u").is_empty());
+    assert!(caches.pods.of("n", "u").is_empty());
     assert_eq!(job.entry().mind.as_ref().unwrap().untold.len(), 1);
 }
 
@@ -84,17 +84,21 @@ fn a_pod_that_changes_hands_leaves_its_job() {
     let queue = Queue::new("test");
     pod_event(&caches, &queue, Event::Apply(pod(5, Some("u"))));
     pod_event(&caches, &queue, Event::Apply(pod(6, Some("other"))));
-    assert_eq!((caches.pods.of("u").len(), caches.pods.of("other").len()), (0, 1));
+    assert_eq!((caches.pods.of("n", "u").len(), caches.pods.of("n", "other").len()), (0, 1));
 }
 
 #[test]
 fn a_pod_of_another_namespace_is_no_worker_whatever_its_owner_reference_says() {
-    let (caches, _) = with_job();
     let queue = Queue::new("test");
     let mut foreign = pod(5, Some("u"));
     foreign.metadata.namespace = Some("elsewhere".to_owned());
-    pod_event(&caches, &queue, Event::Apply(foreign));
-    assert!(caches.pods.of("u").is_empty() && caches.pods.owner_of("p").is_none());
-    pod_event(&caches, &queue, Event::Apply(pod(6, Some("u"))));
-    assert_eq!(caches.pods.of("u").len(), 1);
+    // The list of pods may be there before that of jobs.
+    for pods_first in [false, true] {
+        let (caches, _) = with_job();
+        let first = Watches { jobs: Arc::default(), ..caches.clone() };
+        pod_event(if pods_first { &first } else { &caches }, &queue, Event::Apply(foreign.clone()));
+        assert!(caches.pods.of("n", "u").is_empty());
+        pod_event(&caches, &queue, Event::Apply(pod(6, Some("u"))));
+        assert_eq!(caches.pods.of("n", "u").len(), 1);
+    }
 }

@@ -67,6 +67,12 @@ impl ProgressSeen {
         let same = before.filter(|b| (b.generation, b.mark, b.told) == (generation, mark, told));
         Some(ProgressSeen { generation, mark, step, told, since: same.map_or(now, |b| b.since) })
     }
+
+    /// Whether one look after another found nothing new but progress in the same round: a plan would find nothing to do.
+    pub fn goes_on(before: Option<Self>, after: Option<Self>) -> bool {
+        let of = |seen: Self| (seen.generation, seen.told);
+        before.map(of) == after.map(of)
+    }
 }
 
 impl Step<'_> {

@@ -26,6 +26,7 @@ mod suspend;
 mod watch;
 
 pub use hang::ProgressSeen;
+pub use mode::GATEWAY_PATIENCE;
 pub use straggle::Stragglers;
 
 use super::step::Step;
@@ -50,10 +51,12 @@ impl Step<'_> {
             return;
         }
         if self.facts.group.is_none() {
-            if self.order() == RoundOrder::Gather {
+            if self.order() == RoundOrder::Gather && !self.begin_without_gateway() {
                 self.keep_pods();
             }
-            self.watch_phase();
+            if self.is_agent() {
+                self.watch_phase();
+            }
             return;
         }
         self.adopt_published();

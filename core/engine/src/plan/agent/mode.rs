@@ -1,11 +1,15 @@
 //! Which way rounds are carried out.
 
+use std::time::Duration;
+
 use super::super::ImageCommand;
 use super::super::step::Step;
 use crate::job::AgentChoice;
 use crate::state::{Condition, ConditionKind, ConditionReason as Why, RoundCause, RoundMode};
 
 const DRIVEN: &str = "an agent in the pods drives rounds";
+/// A job that begins waits this long for a gateway whose etcd is away.
+pub const GATEWAY_PATIENCE: Duration = Duration::from_secs(300);
 
 impl Step<'_> {
     /// How a round that begins now with new pods is carried out, and why.
@@ -58,6 +62,28 @@ impl Step<'_> {
         recreates
     }
 
+    /// A job that begins does not wait for the gateway's etcd for ever: after a while it begins by recreation, which needs
+    /// none. True if it does so now. One in which somebody trains or may train waits.
+    pub(super) fn begin_without_gateway(&mut self) -> bool {
+        let begins = |cause: RoundCause| matches!(cause, RoundCause::Start | RoundCause::Resumed);
+        let Some(round) = self.round().filter(|r| begins(r.cause)) else { return false };
+        let (cause, since) = (round.cause, round.since);
+        // A round that the job did not begin with is of a status that was lost: its pods may train.
+        if self.state.started_at != Some(since) {
+            return false;
+        }
+        let until = since.plus(GATEWAY_PATIENCE);
+        if self.now < until {
+            self.looks.push(until);
+            return false;
+        }
+        let why = format!("the gateway's etcd was not reached for {} s", GATEWAY_PATIENCE.as_secs());
+        self.begin_recreation(cause, &why);
+        self.carry_out();
+        self.watch_start();
+        true
+    }
+
     /// `AgentRounds`: the way of the round that stands.
     pub(in crate::plan) fn agent_rounds(&self) -> Condition {
         let (wanted, why) = self.wanted_mode();
@@ -95,6 +121,13 @@ impl Step<'_> {
     fn recreated(&self, why: Why) -> (Why, String) {
         let recreated = "pods are recreated for each round";
         match (why, self.facts.image) {
+            (Why::AgentDrivesRounds, _) if self.facts.group.is_none() => (
+                Why::GatewayNotReached,
+                format!(
+                    "{recreated}: the operator does not reach the gateway's etcd; an agent drives rounds from the first \
+                     round of new pods on when it is back"
+                ),
+            ),
             (Why::AgentDrivesRounds, _) => {
                 (Why::ModeKept, format!("{recreated}; an agent drives rounds from the next round of new pods on"))
             }

@@ -66,6 +66,14 @@ impl Stragglers {
         };
         Some(Stragglers { generation, slow: works.iter().filter_map(slow).collect() })
     }
+
+    /// Whether one look after another found the same members slow: a plan would find nothing to do.
+    pub fn goes_on(before: Option<&Self>, after: Option<&Self>) -> bool {
+        match (before, after) {
+            (Some(b), Some(a)) => b.generation == a.generation && b.slow.keys().eq(a.slow.keys()),
+            (before, after) => before.is_none() && after.is_none(),
+        }
+    }
 }
 
 impl<'a> Step<'a> {

@@ -1,5 +1,6 @@
 //! Rounds with an agent: the real plan and the real agents, in a world that loses, delays and kills.
 
+mod away;
 mod containers;
 mod hangs;
 mod history;

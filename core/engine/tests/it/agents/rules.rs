@@ -1,7 +1,7 @@
 //! The course of planned changes, step by step.
 
 use eto_engine::contract::{Framework, WorkerPhase};
-use eto_engine::plan::{Action, EventReason, PlanFacts, plan};
+use eto_engine::plan::{Action, EventReason, Group, PlanFacts, plan};
 use eto_engine::state::{ChangeStep, ConditionKind, ConditionReason, JobState, Phase, RoundMode, RoundOrder};
 use eto_membership::{GlobalBatch, Order};
 
@@ -284,6 +284,11 @@ fn a_round_by_recreation_goes_on_by_recreation_until_it_makes_new_pods() {
     let mut world = AgentWorld::new(spec);
     let facts = PlanFacts { agent: eto_engine::plan::AgentFacts { gateway: true }, ..PlanFacts::default() };
     let p = plan(&world.job, &state, &pods(2), &facts, world.now);
+    assert_eq!((p.actions.len(), p.state.round.as_ref().unwrap().mode()), (0, RoundMode::Recreate));
+    let told = p.state.conditions.iter().find(|c| c.kind == ConditionKind::AgentRounds).unwrap();
+    assert_eq!((told.status, told.reason), (false, ConditionReason::GatewayNotReached));
+    let known = Group::default();
+    let p = plan(&world.job, &state, &pods(2), &PlanFacts { group: Some(&known), ..facts }, world.now);
     assert_eq!((p.actions.len(), p.state.round.as_ref().unwrap().mode()), (0, RoundMode::Recreate));
     let told = p.state.conditions.iter().find(|c| c.kind == ConditionKind::AgentRounds).unwrap();
     assert_eq!((told.status, told.reason), (false, ConditionReason::ModeKept));

@@ -2,7 +2,7 @@
 
 use eto_engine::contract::WorkerPhase;
 use eto_engine::job::{ElasticityMode, JobSpec, RestartPolicy};
-use eto_engine::plan::recover;
+use eto_engine::plan::{GATEWAY_PATIENCE, recover};
 use eto_engine::state::Phase;
 use eto_membership::Progress;
 use proptest::prelude::*;
@@ -78,7 +78,10 @@ impl AgentWorld {
             Happening::CrashAfter(steps) => {
                 self.operate(*steps);
             }
-            Happening::Pass(ms, hear) => self.pass(std::time::Duration::from_millis(*ms), *hear),
+            Happening::Pass(ms, hear) => {
+                self.pass(std::time::Duration::from_millis(*ms), *hear);
+                self.bring_gateway_back();
+            }
             Happening::Exit(at, code) => self.exit(*at, *code),
             Happening::KillContainer(at) => self.kill_container(*at),
             Happening::Evict(at) => self.evict(*at),
@@ -111,7 +114,10 @@ impl AgentWorld {
             Happening::Template(n) => self.job.template.as_mut().unwrap().hash = format!("t{n}"),
             Happening::Room(n) => self.room = *n,
             Happening::Quota(n) => self.quota = *n,
-            Happening::Gateway(up) => self.gateway = *up,
+            Happening::Gateway(up) => {
+                self.gateway = *up;
+                self.gateway_since = now;
+            }
             Happening::StopTime(ms) => self.stop_time = std::time::Duration::from_millis(*ms),
             Happening::LoseStatus(read) => {
                 if !self.state.phase.is_terminal() {
@@ -123,6 +129,11 @@ impl AgentWorld {
             Happening::Checkpoint(at, step) => self.checkpoint(*at, *step),
             Happening::Progress(at, step) => self.progress(*at, *step),
         }
+    }
+
+    /// A job that begins goes on without agents when etcd is away for long: that is a story of its own.
+    fn bring_gateway_back(&mut self) {
+        self.gateway |= self.now.since(self.gateway_since) > GATEWAY_PATIENCE / 2;
     }
 
     pub(super) fn evict(&mut self, at: usize) {

@@ -34,6 +34,8 @@ pub(crate) struct AgentWorld {
     pub(crate) group: Group,
     /// Whether the gateway and etcd answer.
     pub(crate) gateway: bool,
+    /// Since when it does, or does not.
+    pub(crate) gateway_since: Time,
     /// Whether the command of pods that are made is torchrun.
     pub(crate) torchrun: bool,
     /// What is known of the image's command.
@@ -70,6 +72,7 @@ impl AgentWorld {
             cut: BTreeSet::new(),
             group: Group::default(),
             gateway: true,
+            gateway_since: NOW,
             torchrun: true,
             image: ImageCommand::Unread,
             containers: BTreeMap::new(),
