@@ -1,9 +1,9 @@
 //! All groups in memory, and who wants to know of changes.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, Weak};
 
-use eto_membership::Group;
+use eto_membership::{Group, MemberRecord};
 use serde::de::DeserializeOwned;
 use tokio::sync::Notify;
 use tokio::task::JoinHandle;
@@ -76,6 +76,8 @@ pub enum Change {
         job_uid: String,
         /// What it is now.
         group: Option<Arc<Group>>,
+        /// False where members only went on: they told of progress, or another replica wrote their records.
+        material: bool,
     },
     /// True: all that is in etcd has been told, and changes follow as they happen. False: etcd is away; what was told
     /// is what was last known.
@@ -97,7 +99,8 @@ struct Subscriber {
 
 #[derive(Debug, Default)]
 struct Waiting {
-    jobs: BTreeSet<String>,
+    /// With whether what changed is material.
+    jobs: BTreeMap<String, bool>,
     synced: Option<bool>,
 }
 
@@ -147,10 +150,10 @@ impl Changes {
 
     fn take(&self) -> Option<Change> {
         let mut waiting = lock(&self.subscriber.waiting);
-        if let Some(job_uid) = waiting.jobs.pop_first() {
+        if let Some((job_uid, material)) = waiting.jobs.pop_first() {
             drop(waiting);
             let group = self.shared.get(&job_uid);
-            return Some(Change::Group { job_uid, group });
+            return Some(Change::Group { job_uid, group, material });
         }
         waiting.synced.take().map(Change::Synced)
     }
@@ -171,7 +174,8 @@ impl Shared {
     fn subscribe(self: &Arc<Self>) -> Changes {
         let subscriber = Arc::new(Subscriber::default());
         let mut state = lock(&self.state);
-        *lock(&subscriber.waiting) = Waiting { jobs: state.jobs.keys().cloned().collect(), synced: Some(state.synced) };
+        let jobs = state.jobs.keys().map(|job| (job.clone(), true)).collect();
+        *lock(&subscriber.waiting) = Waiting { jobs, synced: Some(state.synced) };
         state.subscribers.push(Arc::downgrade(&subscriber));
         Changes { subscriber, shared: Arc::clone(self) }
     }
@@ -190,9 +194,9 @@ impl Shared {
             entry.apply(&item, state.jobs.get(job_uid));
         }
         let before = std::mem::replace(&mut state.jobs, fresh);
-        let gone = before.keys().filter(|job| !state.jobs.contains_key(*job)).cloned();
+        let gone = before.keys().filter(|job| !state.jobs.contains_key(*job)).map(|job| (job.clone(), true));
         let changed = state.jobs.iter().filter(|(job, e)| before.get(*job).is_none_or(|b| !e.is_as(b)));
-        let news: Vec<String> = changed.map(|(job, _)| job.clone()).chain(gone).collect();
+        let news: Vec<(String, bool)> = changed.map(|(job, _)| (job.clone(), true)).chain(gone).collect();
         state.tell(&news, None);
     }
 
@@ -200,16 +204,17 @@ impl Shared {
     pub(crate) fn apply<'a>(&self, revision: i64, items: impl Iterator<Item = Item<'a>>) {
         let mut state = lock(&self.state);
         state.revision = revision;
-        let mut news = Vec::new();
+        let mut news: Vec<(String, bool)> = Vec::new();
         for item in items {
             let job_uid = item.key.job_uid();
             let entry = state.jobs.entry(job_uid.to_owned()).or_default();
-            entry.apply(&item, None);
+            let material = entry.apply(&item, None);
             if entry.group.assignment.is_none() && entry.owners.is_empty() {
                 state.jobs.remove(job_uid);
             }
-            if news.last().is_none_or(|last| last != job_uid) {
-                news.push(job_uid.to_owned());
+            match news.last_mut() {
+                Some((last, all)) if last == job_uid => *all |= material,
+                _ => news.push((job_uid.to_owned(), material)),
             }
         }
         state.tell(&news, None);
@@ -224,11 +229,13 @@ impl Shared {
 }
 
 impl State {
-    fn tell(&mut self, jobs: &[String], synced: Option<bool>) {
+    fn tell(&mut self, jobs: &[(String, bool)], synced: Option<bool>) {
         self.subscribers.retain(|weak| {
             let Some(subscriber) = weak.upgrade() else { return false };
             let mut waiting = lock(&subscriber.waiting);
-            waiting.jobs.extend(jobs.iter().cloned());
+            for (job, material) in jobs {
+                *waiting.jobs.entry(job.clone()).or_default() |= material;
+            }
             waiting.synced = synced.or(waiting.synced);
             drop(waiting);
             subscriber.news.notify_one();
@@ -238,8 +245,9 @@ impl State {
 }
 
 impl Entry {
-    /// A value that can't be read leaves what was known, in `before` where this entry is a new one.
-    fn apply(&mut self, item: &Item<'_>, before: Option<&Entry>) {
+    /// A value that can't be read leaves what was known, in `before` where this entry is a new one. Gives whether it is
+    /// more than that a member goes on.
+    fn apply(&mut self, item: &Item<'_>, before: Option<&Entry>) -> bool {
         let group = Arc::make_mut(&mut self.group);
         match (item.key, item.value) {
             (Key::Assignment { .. }, None) => group.assignment = None,
@@ -253,13 +261,16 @@ impl Entry {
                 self.owners.remove(pod_uid);
             }
             (Key::Member { pod_uid, .. }, Some(value)) => {
-                let record = read(value).or_else(|| before?.group.members.get(pod_uid).cloned());
-                if let Some(record) = record {
-                    group.members.insert(pod_uid.to_owned(), record);
-                }
                 self.owners.insert(pod_uid.to_owned(), item.owner);
+                let record: Option<MemberRecord> = read(value).or_else(|| before?.group.members.get(pod_uid).cloned());
+                let Some(record) = record else { return true };
+                let known = group.members.get(pod_uid);
+                let material = known.is_none_or(|known| known.differs_materially(&record));
+                group.members.insert(pod_uid.to_owned(), record);
+                return material;
             }
         }
+        true
     }
 
     fn is_as(&self, other: &Entry) -> bool {
@@ -272,4 +283,47 @@ pub(crate) fn read<T: DeserializeOwned>(value: &[u8]) -> Option<T> {
     serde_json::from_slice(value)
         .inspect_err(|error| tracing::warn!(%error, "a value in etcd can't be read; it is passed over"))
         .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use eto_membership::{Progress, Report};
+
+    use super::*;
+
+    fn record(step: u64, suspected: bool) -> Vec<u8> {
+        let progress = Some(Progress { step, ..Progress::default() });
+        let report = Report { progress, ..Report::default() };
+        serde_json::to_vec(&MemberRecord { pod: "p".into(), report, joined_ms: 1, suspected }).unwrap()
+    }
+
+    fn put(shared: &Shared, revision: i64, value: &[u8]) {
+        let key = Key::Member { job_uid: "j", pod_uid: "p" };
+        let owner = Owner { lease: 1, revision };
+        shared.apply(revision, std::iter::once(Item { key, value: Some(value), owner }));
+    }
+
+    #[test]
+    fn members_that_only_go_on_are_no_material_change() {
+        let shared = Arc::new(Shared::default());
+        let changes = shared.subscribe();
+        assert_eq!(changes.take(), Some(Change::Synced(false)));
+        let material = |changes: &Changes| match changes.take() {
+            Some(Change::Group { group, material, .. }) => {
+                Some((group.unwrap().members["p"].report.progress?.step, material))
+            }
+            _ => None,
+        };
+        put(&shared, 1, &record(1, false));
+        assert_eq!(material(&changes), Some((1, true)), "one that joins");
+        put(&shared, 2, &record(2, false));
+        assert_eq!(material(&changes), Some((2, false)));
+        put(&shared, 3, &record(2, true));
+        put(&shared, 4, &record(3, true));
+        assert_eq!(material(&changes), Some((3, true)), "changes in quick succession are told as one");
+        shared.replace(5, std::iter::empty());
+        assert!(matches!(changes.take(), Some(Change::Group { group: None, material: true, .. })));
+        assert_eq!(material(&changes), None);
+    }
 }

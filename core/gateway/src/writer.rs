@@ -119,7 +119,7 @@ impl Writer {
 
     fn changed(&mut self, change: Change) {
         match change {
-            Change::Group { job_uid, group } => {
+            Change::Group { job_uid, group, .. } => {
                 self.state.topics.publish(&job_uid, group.as_ref().and_then(|g| g.assignment.as_ref()));
                 self.compare(&job_uid, false);
             }

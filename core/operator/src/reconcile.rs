@@ -311,8 +311,18 @@ pub fn acted(context: &Context, job: &Job, failed: bool) {
     if failed {
         context.plans.add_after(job.key.clone(), back_off(failures));
     } else {
-        context.plans.add(job.key.clone());
+        context.plans.add_after(job.key.clone(), plan::LOOK_AGAIN);
     }
+}
+
+/// Members told that they go on, and nothing else: for hangs that is noted, and nothing is planned for. True if a plan is
+/// due all the same: with the first progress of a round it becomes known when the next is to come.
+pub fn progressed(job: &Job, group: Option<&Group>, now: Time) -> bool {
+    let mut entry = job.entry();
+    let Some(mind) = &mut entry.mind else { return true };
+    let before = mind.progress;
+    mind.progress = ProgressSeen::next(before, &mind.state, group, now);
+    !ProgressSeen::goes_on(before, mind.progress)
 }
 
 #[cfg(test)]

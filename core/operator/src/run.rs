@@ -55,11 +55,14 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         .await
         .map_err(|e| RunError::Port { address: address.to_string(), message: e.to_string() })?;
     let gateway_port = match &settings.gateway {
-        gateway if gateway.is_on() => Some(
-            server::bind(gateway.address)
-                .await
-                .map_err(|e| RunError::GatewayPort { address: gateway.address.to_string(), message: e.to_string() })?,
-        ),
+        gateway if gateway.is_on() => {
+            let failed = |e: std::io::Error| RunError::GatewayPort {
+                address: gateway.address.to_string(),
+                message: e.to_string(),
+            };
+            let port = server::bind(gateway.address).await.map_err(failed)?;
+            Some(port.into_std().map_err(failed)?)
+        }
         _ => None,
     };
     // What the loops stand on ends after them.
@@ -128,7 +131,7 @@ fn serve_agents(
     context: &Context,
     client: &kube::Client,
     own_namespace: &str,
-    port: Option<tokio::net::TcpListener>,
+    port: Option<std::net::TcpListener>,
     finished: &watch::Receiver<bool>,
 ) -> Option<tokio::task::JoinHandle<()>> {
     let needs = gateway::Needs {
@@ -142,8 +145,13 @@ fn serve_agents(
     let (gateway, caches, plans) = (context.gateway.clone(), context.caches.clone(), context.plans.clone());
     let stop = finished.clone();
     Some(tokio::spawn(async move {
-        if let Some(server) = gateway::start(&gateway, needs, stop.clone()).await {
-            gateway::follow(gateway, caches, plans, stop).await;
+        if let Some(gateway::Serving { server, certificate }) = gateway::start(&gateway, needs, stop.clone()).await {
+            let pods = Arc::clone(&caches.pods);
+            tokio::join!(
+                gateway::follow(gateway, caches, plans, stop.clone()),
+                gateway::forget(&server, &pods, stop.clone()),
+                certificate.keep(&server, stop),
+            );
             server.shutdown().await;
         }
     }))

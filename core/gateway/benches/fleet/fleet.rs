@@ -172,7 +172,7 @@ async fn live(mut link: Link, tell: mpsc::UnboundedSender<(u64, Order, Instant)>
 async fn spread(groups: Groups, jobs: HashMap<String, watch::Sender<Option<Arc<Group>>>>) {
     let mut changes = groups.subscribe();
     loop {
-        if let Change::Group { job_uid, group } = changes.next().await
+        if let Change::Group { job_uid, group, .. } = changes.next().await
             && let Some(sender) = jobs.get(&job_uid)
         {
             sender.send_replace(group);

@@ -22,7 +22,7 @@ pub(crate) async fn shows(
     let found = async {
         loop {
             match changes.next().await {
-                Change::Group { job_uid, group } if job_uid == job && holds(group.as_deref()) => return group,
+                Change::Group { job_uid, group, .. } if job_uid == job && holds(group.as_deref()) => return group,
                 _ => {}
             }
         }

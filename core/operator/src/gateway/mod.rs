@@ -4,6 +4,7 @@
 //! away nobody knows how the members are: rounds then stay as they are, and training goes on.
 
 pub mod auth;
+mod renewal;
 pub mod secrets;
 mod start;
 
@@ -12,17 +13,20 @@ use std::time::Duration;
 
 use eto_cycle::pod::AgentSetup;
 use eto_engine::plan::AgentFacts;
-use eto_gateway::{AssignError, Change, Fence, Groups, Store};
+use eto_gateway::{AssignError, Change, Fence, Groups, Server, Store};
 use eto_membership::{Assignment, Group};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use crate::cache::Watches;
+use crate::cache::pods::Pods;
+use crate::context::now;
 use crate::leader::Leadership;
 use crate::queue::Queue;
+use crate::reconcile::progressed;
 use crate::settings::Settings;
 use crate::telemetry::Telemetry;
 
-pub use start::{Needs, StartError, start};
+pub use start::{Needs, Serving, StartError, start};
 
 /// What the loops know of the gateway; cheap to clone.
 #[derive(Clone, Debug, Default)]
@@ -181,8 +185,9 @@ pub async fn follow(gateway: Gateway, caches: Watches, plans: Queue, mut stop: w
             _ = stop.wait_for(|s| *s) => News::End,
         };
         match news {
-            News::Changed(Change::Group { job_uid, .. }) => {
-                if let Some(job) = caches.jobs.by_uid(&job_uid).filter(|_| leadership.is_leading()) {
+            News::Changed(Change::Group { job_uid, group, material }) => {
+                let job = caches.jobs.by_uid(&job_uid).filter(|_| leadership.is_leading());
+                if let Some(job) = job.filter(|job| material || progressed(job, group.as_deref(), now())) {
                     plans.add(job.key.clone());
                 }
             }
@@ -203,6 +208,18 @@ pub async fn follow(gateway: Gateway, caches: Watches, plans: Queue, mut stop: w
             News::Tidy if leadership.may_act() => gateway.lead(&caches).await,
             News::Tidy => {}
             News::End => return,
+        }
+    }
+}
+
+/// Forgets members whose pods are gone, until `stop`: their records go at once instead of after ten minutes of silence.
+pub async fn forget(server: &Server, pods: &Pods, mut stop: watch::Receiver<bool>) {
+    let (sender, mut gone) = mpsc::unbounded_channel();
+    pods.tell_gone(sender);
+    loop {
+        tokio::select! {
+            Some(uid) = gone.recv() => server.forget_pod(&uid),
+            _ = stop.wait_for(|s| *s) => return,
         }
     }
 }

@@ -18,8 +18,9 @@ const CA: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
-/// How long certificates are good for. Pods carry that of the authority for as long as they live.
-pub(super) const DAYS: u32 = 3650;
+/// How long these are good for. Pods carry the authority's certificate for as long as they live. That of the gateway itself
+/// is good for less, and renewed.
+const DAYS: u32 = 3650;
 /// What the operator is called by etcd.
 const CLIENT: &str = "elastic-training-operator";
 

@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use eto_cycle::pod::AgentSetup;
 use eto_gateway::{
-    AuthError, Authenticator, Authority, Caller, Identity, IdentityError, Limits, Server, Store, StoreError, StorePem,
-    StoreSettings,
+    AuthError, Authenticator, Authority, Caller, IdentityError, Limits, Metrics, Server, ServerError, Store,
+    StoreError, StorePem, StoreSettings,
 };
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
@@ -13,7 +13,8 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use super::auth::{ReviewError, Reviewer};
-use super::secrets::{self, DAYS, SecretError};
+use super::renewal::Certificate;
+use super::secrets::{self, SecretError};
 use super::{Gateway, Ready, lock};
 use crate::cache::jobs::Jobs;
 use crate::cache::pods::Pods;
@@ -28,7 +29,14 @@ pub struct Needs {
     pub settings: settings::Gateway,
     pub pods: Arc<Pods>,
     pub jobs: Arc<Jobs>,
-    pub listener: TcpListener,
+    /// Each try serves a copy of it, so that one that fails leaves it to the next.
+    pub listener: std::net::TcpListener,
+}
+
+/// A gateway that serves, and what keeps it in good order.
+pub struct Serving {
+    pub server: Server,
+    pub certificate: Certificate,
 }
 
 /// Why it is not set up.
@@ -40,16 +48,23 @@ pub enum StartError {
     Identity(#[from] IdentityError),
     #[error(transparent)]
     Store(#[from] StoreError),
+    #[error(transparent)]
+    Server(#[from] ServerError),
 }
 
 /// Sets it up, trying until it works, and serves agents from then on; `None` if `stop` comes first. Training goes on
 /// without it, so that it is no reason for the operator to end.
-pub async fn start(gateway: &Gateway, needs: Needs, mut stop: watch::Receiver<bool>) -> Option<Server> {
+pub async fn start(gateway: &Gateway, needs: Needs, mut stop: watch::Receiver<bool>) -> Option<Serving> {
     let inner = gateway.inner.as_ref()?;
     let mut failures = 0_u32;
-    let (ready, identity) = loop {
-        match set_up(&needs).await {
-            Ok(made) => break made,
+    loop {
+        match set_up(&needs, inner.telemetry.gateway()).await {
+            Ok((ready, serving)) => {
+                tracing::info!(url = needs.settings.url, "agents are served");
+                // Set once: there is one start per process.
+                let _ = inner.ready.set(ready);
+                return Some(serving);
+            }
             Err(error) => {
                 failures = failures.saturating_add(1);
                 tracing::error!(%error, failures, "the gateway is not set up; it is tried again");
@@ -60,40 +75,30 @@ pub async fn start(gateway: &Gateway, needs: Needs, mut stop: watch::Receiver<bo
             () = tokio::time::sleep(back_off(failures)) => {}
             _ = stop.wait_for(|s| *s) => return None,
         }
-    };
-    let auth = PodTokens { reviewer: Reviewer::new(needs.client), pods: needs.pods, jobs: needs.jobs };
-    let metrics = inner.telemetry.gateway();
-    let server =
-        Server::start(needs.listener, &identity, auth, &ready.store, &ready.groups, Limits::default(), metrics);
-    match server {
-        Ok(server) => {
-            tracing::info!(url = needs.settings.url, "agents are served");
-            // Set once: there is one start per process.
-            let _ = inner.ready.set(ready);
-            Some(server)
-        }
-        Err(error) => {
-            tracing::error!(%error, "agents can't be served");
-            *lock(&inner.trouble) = error.to_string();
-            None
-        }
     }
 }
 
-async fn set_up(needs: &Needs) -> Result<(Ready, Identity), StartError> {
+async fn set_up(needs: &Needs, metrics: &Metrics) -> Result<(Ready, Serving), StartError> {
     let s = &needs.settings;
     let api: Api<Secret> = Api::namespaced(needs.client.clone(), &needs.namespace);
     let authority = secrets::authority(&api, &s.secret).await?;
     let store = Store::connect(&store_settings(&api, s, &authority).await?)?;
-    let identity = authority.issue(&[secrets::host(&s.url)], DAYS)?;
     let agents = AgentSetup {
         image: s.agent_image.clone(),
         pull_policy: s.agent_pull_policy.clone(),
         url: s.url.clone(),
-        ca: authority.cert_pem,
+        ca: authority.cert_pem.clone(),
     };
+    let certificate = Certificate::issue(authority, secrets::host(&s.url))?;
     let groups = store.follow();
-    Ok((Ready { agents, store, groups }, identity))
+    let auth = PodTokens {
+        reviewer: Reviewer::new(needs.client.clone()),
+        pods: Arc::clone(&needs.pods),
+        jobs: Arc::clone(&needs.jobs),
+    };
+    let listener = needs.listener.try_clone().and_then(TcpListener::from_std).map_err(ServerError::Listener)?;
+    let server = Server::start(listener, certificate.shown(), auth, &store, &groups, Limits::default(), metrics)?;
+    Ok((Ready { agents, store, groups }, Serving { server, certificate }))
 }
 
 async fn store_settings(
