@@ -22,7 +22,7 @@ use crate::clock::Clock;
 use crate::drain::DrainFile;
 use crate::memory::Memory;
 use crate::metrics::Meter;
-use crate::serve::{Answer, Call, serve};
+use crate::serve::{Answer, Call, listen, serve};
 use crate::settings::Settings;
 use crate::store::Stores;
 
@@ -137,18 +137,7 @@ async fn serve_metrics(settings: &Settings, calls: mpsc::Sender<Call>) {
         return;
     }
     let address = SocketAddr::new(settings.own_address(), settings.metrics_port);
-    let listener = match TcpListener::bind(address).await {
-        Ok(listener) => listener,
-        // In the host's network another pod of the node may have the port. Training matters more.
-        Err(error) => match TcpListener::bind((address.ip(), 0)).await {
-            Ok(listener) => {
-                let port = listener.local_addr().map_or(0, |a| a.port());
-                say(&format!("metrics on port {port}: {address}: {error}; ETO_METRICS_PORT sets another port"));
-                listener
-            }
-            Err(_) => return say(&format!("no metrics: {address}: {error}; ETO_METRICS_PORT sets another port")),
-        },
-    };
+    let Some(listener) = listen(address).await else { return };
     tokio::spawn(serve(listener, false, calls));
 }
 

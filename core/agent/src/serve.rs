@@ -2,6 +2,7 @@
 //! What scripts tell is taken on localhost alone: the pod's address is everybody's. Both only carry calls to the agent's loop, so that an answer of `/healthz` says that the loop is alive.
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
 use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::timeout;
+
+use crate::run::say;
 
 /// Most of a body that is read.
 const MOST_OF_BODY: usize = 64 * 1024;
@@ -52,6 +55,20 @@ impl Answer {
     pub(crate) fn json(status: StatusCode, body: &serde_json::Value) -> Answer {
         Answer { status, kind: "application/json", body: body.to_string() }
     }
+}
+
+/// A listener at this address, or at another port: in the host's network another pod of the node may have it. Training
+/// matters more, so that there may be none.
+pub(crate) async fn listen(address: SocketAddr) -> Option<TcpListener> {
+    let error = match TcpListener::bind(address).await {
+        Ok(listener) => return Some(listener),
+        Err(error) => error,
+    };
+    let other = TcpListener::bind((address.ip(), 0)).await.ok();
+    let port = other.as_ref().and_then(|l| l.local_addr().ok()).map(|a| format!("metrics on port {}", a.port()));
+    let what = port.as_deref().unwrap_or("no metrics");
+    say(&format!("{what}: {address}: {error}; ETO_METRICS_PORT sets another port"));
+    other
 }
 
 /// Takes connections until the calls' receiver is gone. `local` = the listener is on localhost.

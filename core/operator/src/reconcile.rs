@@ -177,10 +177,7 @@ pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], group: Option<&Group>, agen
     if plan::needs_group(pods, agent.gateway, group) && restore(&entry.stored, None, now).is_none() {
         // All jobs are planned for when it is there.
         let job = entry.object.metadata.name.as_deref().unwrap_or_default();
-        tracing::warn!(
-            job,
-            "a job with agents has lost its status, and etcd is away: it is left as it is until that is back"
-        );
+        tracing::warn!(job, "its status is lost and etcd is away: it is left as it is until that is back");
         return;
     }
     let before = entry.mind.take().unwrap_or_default();
@@ -315,14 +312,17 @@ pub fn acted(context: &Context, job: &Job, failed: bool) {
     }
 }
 
-/// Members told that they go on, and nothing else: for hangs that is noted, and nothing is planned for. True if a plan is
-/// due all the same: with the first progress of a round it becomes known when the next is to come.
+/// Members told that they go on, and nothing else: for hangs and stragglers that is noted, and nothing is planned for. True
+/// if a plan is due all the same: with the first progress of a round, say, it becomes known when the next is to come.
 pub fn progressed(job: &Job, group: Option<&Group>, now: Time) -> bool {
     let mut entry = job.entry();
     let Some(mind) = &mut entry.mind else { return true };
-    let before = mind.progress;
-    mind.progress = ProgressSeen::next(before, &mind.state, group, now);
-    !ProgressSeen::goes_on(before, mind.progress)
+    let progress = ProgressSeen::next(mind.progress, &mind.state, group, now);
+    let stragglers = Stragglers::next(mind.stragglers.as_ref(), &mind.state, group, now);
+    let goes_on = ProgressSeen::goes_on(mind.progress, progress)
+        && Stragglers::goes_on(mind.stragglers.as_ref(), stragglers.as_ref());
+    (mind.progress, mind.stragglers) = (progress, stragglers);
+    !goes_on
 }
 
 #[cfg(test)]
