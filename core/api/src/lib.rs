@@ -21,6 +21,7 @@ pub use job::{
     AgentMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode, FrameworkType,
     Master, MemoryGrowth, ReplicaSizes, RestartPolicy, SchedulingPolicy,
 };
+pub use lenient::without_value;
 pub use scaling::{
     Behavior, ContainerResourceMetric, DescribedObject, ExternalMetric, FailurePolicy, MetricIdentifier, MetricSpec,
     MetricTarget, ObjectMetric, PlacementPolicy, PodsMetric, PolicyMode, RatePolicy, ResourceMetric, ScalingPolicy,

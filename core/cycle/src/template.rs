@@ -164,8 +164,8 @@ fn read_template(path: &str, value: &Value, problems: &mut SpecProblems) -> Opti
 /// Numbers and booleans as values of variables are the most common slip, and core/v1's own message is hard to read.
 fn check_env(path: &str, env: Option<&Value>, problems: &mut SpecProblems) {
     for (i, e) in env.and_then(Value::as_array).into_iter().flatten().enumerate() {
-        if let Some(v @ (Value::Number(_) | Value::Bool(_))) = e.get("value") {
-            problems.add(format!("{path}[{i}].value"), format!("must be text; write \"{v}\" in quotes"));
+        if let Some(Value::Number(_) | Value::Bool(_)) = e.get("value") {
+            problems.add(format!("{path}[{i}].value"), "must be text: write it in quotes");
         }
     }
 }
@@ -180,7 +180,8 @@ fn decode<T: DeserializeOwned>(path: &str, value: &Value, problems: &mut SpecPro
                 p if p.starts_with('[') => format!("{path}{p}"),
                 p => format!("{path}.{p}"),
             };
-            problems.add(full, format!("{}; write it as in core/v1", e.into_inner()));
+            let why = eto_api::without_value(&e.into_inner().to_string());
+            problems.add(full, format!("{why}; write it as in core/v1"));
             None
         }
     }

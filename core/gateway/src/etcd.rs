@@ -5,6 +5,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
+use tokio::io::AsyncReadExt;
+
 use etcd_client::{
     Certificate, Client, ConnectOptions, Error, GetOptions, GetResponse, Identity, PutResponse, TlsOptions, Txn,
     TxnResponse,
@@ -18,6 +20,8 @@ const ATTEMPT: Duration = Duration::from_secs(2);
 const ONLY_ATTEMPT: Duration = Duration::from_secs(5);
 /// A connection that could not be made is not tried again sooner: many calls ask for it at once.
 const RETRY: Duration = Duration::from_millis(100);
+/// The largest file with credentials, in bytes.
+const MOST_OF_A_FILE: u64 = 1024 * 1024;
 /// The longest answer, in bytes. Assignments of large jobs are long, and a page of a list may have many.
 const MOST: usize = 256 * 1024 * 1024;
 
@@ -251,9 +255,20 @@ impl Etcd {
     }
 }
 
+/// A certificate, key or password: of a regular file, since a device or a pipe would not end, and of so much at most.
 async fn read(path: &Path) -> Result<Vec<u8>, StoreError> {
-    let file = |e: std::io::Error| StoreError::File { path: path.display().to_string(), why: e.to_string() };
-    tokio::fs::read(path).await.map_err(file)
+    let bad = |why: String| StoreError::File { path: path.display().to_string(), why };
+    let failed = |e: std::io::Error| bad(e.to_string());
+    if !tokio::fs::metadata(path).await.map_err(failed)?.is_file() {
+        return Err(bad("it is not a regular file".to_owned()));
+    }
+    let mut bytes = Vec::new();
+    let file = tokio::fs::File::open(path).await.map_err(failed)?;
+    file.take(MOST_OF_A_FILE + 1).read_to_end(&mut bytes).await.map_err(failed)?;
+    if bytes.len() as u64 > MOST_OF_A_FILE {
+        return Err(bad(format!("it is larger than {MOST_OF_A_FILE} bytes")));
+    }
+    Ok(bytes)
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

@@ -68,6 +68,11 @@ impl StoreSettings {
             return bad("endpoints: at least one is needed, such as https://etcd:2379");
         }
         for endpoint in &self.endpoints {
+            if let Some((_, host)) = endpoint.rsplit_once('@') {
+                return bad(&format!(
+                    "endpoints: there is a user name or password before `{host}`: username and password-file are for those"
+                ));
+            }
             let rest = endpoint.strip_prefix("https://").or_else(|| endpoint.strip_prefix("http://"));
             if rest.is_none_or(|r| r.trim_end_matches('/').is_empty() || r.contains(char::is_whitespace)) {
                 return bad(&format!("endpoints: `{endpoint}` is no address: write it as https://host:2379"));
@@ -108,6 +113,7 @@ mod tests {
         for (broken, names) in [
             (StoreSettings { endpoints: vec![], ..good.clone() }, "endpoints"),
             (StoreSettings { endpoints: vec!["etcd:2379".into()], ..good.clone() }, "etcd:2379"),
+            (StoreSettings { endpoints: vec!["https://u:pw@a:2379".into()], ..good.clone() }, "before `a:2379`"),
             (StoreSettings { endpoints: vec!["https:///".into()], ..good.clone() }, "https:///"),
             (StoreSettings { ca_file: None, ..good.clone() }, "ca-file"),
             (StoreSettings { endpoints: vec!["http://a:2379".into()], ..good.clone() }, "no TLS"),

@@ -1,7 +1,6 @@
 //! The operator's process: settings, log, exit codes.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: environment, files, signals")]
 
-use std::io::Read;
 use std::process::ExitCode;
 
 use eto_operator::settings::{Log, LogFormat, Settings, SettingsError, Source, command, resolve};
@@ -56,16 +55,9 @@ fn settings(flags: &clap::ArgMatches) -> Result<Settings, SettingsError> {
     resolve(&source, flags)
 }
 
-/// Longest settings file, in bytes: what never ends must not take the machine's memory.
-const MAX_SETTINGS: u64 = 1024 * 1024;
-
 fn read(path: &str) -> std::io::Result<String> {
-    let mut text = String::new();
-    std::fs::File::open(path)?.take(MAX_SETTINGS + 1).read_to_string(&mut text)?;
-    if text.len() as u64 > MAX_SETTINGS {
-        return Err(std::io::Error::other(format!("it is longer than {MAX_SETTINGS} bytes")));
-    }
-    Ok(text)
+    let bytes = eto_signals::read_file(path.as_ref())?;
+    String::from_utf8(bytes).map_err(|_| std::io::Error::other("it is not UTF-8"))
 }
 
 /// Variables that are no text are none of ours.

@@ -79,7 +79,8 @@ fn matchers(text: &str) -> Result<BTreeMap<String, String>, String> {
 
 fn headers_of(path: &Path) -> Result<BTreeMap<String, String>, SourceError> {
     let failed = |message: String| SourceError::Headers { path: path.to_owned(), message };
-    let text = std::fs::read_to_string(path).map_err(|e| failed(e.to_string()))?;
+    let bytes = eto_signals::read_file(path).map_err(|e| failed(e.to_string()))?;
+    let text = String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8".to_owned()))?;
     headers(&text).map_err(|line| failed(format!("line {line} is not of the form `Name: value`")))
 }
 

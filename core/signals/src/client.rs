@@ -5,13 +5,14 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use reqwest::header::{CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
-use reqwest::{Client, Response, Url};
+use reqwest::header::{AUTHORIZATION, CONTENT_TYPE, HeaderMap, HeaderName, HeaderValue, LOCATION};
+use reqwest::{Client, RequestBuilder, Response, Url};
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 
 use crate::answer::{read, shorten};
 use crate::error::{SettingsError, SourceError};
+use crate::secrets::Secrets;
 use crate::settings::{Method, PrometheusSettings};
 use crate::tls::{self, TlsFiles};
 
@@ -29,6 +30,7 @@ pub(crate) struct Http {
 pub(crate) struct Session {
     client: Client,
     credentials: Option<Credentials>,
+    secrets: Secrets,
     deadline: Instant,
     /// Whether what was late is tried again.
     patient: bool,
@@ -48,6 +50,15 @@ enum Credentials {
     Basic { username: String, password: String },
 }
 
+impl Credentials {
+    fn put_on(&self, request: RequestBuilder) -> RequestBuilder {
+        match self {
+            Credentials::Bearer(token) => request.bearer_auth(token),
+            Credentials::Basic { username, password } => request.basic_auth(username, Some(password)),
+        }
+    }
+}
+
 impl Http {
     pub(crate) fn new(settings: Arc<PrometheusSettings>) -> Result<Http, SettingsError> {
         let url = settings.check()?;
@@ -58,6 +69,12 @@ impl Http {
     /// Reads the credentials and gets a client ready, for the time of one gathering.
     pub(crate) async fn session(&self) -> Result<Session, SourceError> {
         let deadline = Instant::now() + self.settings.deadline;
+        // Files may be on a volume that does not answer.
+        let late = |_| SourceError::Timeout { after: self.settings.deadline };
+        tokio::time::timeout_at(deadline, self.session_until(deadline)).await.map_err(late)?
+    }
+
+    async fn session_until(&self, deadline: Instant) -> Result<Session, SourceError> {
         let tls = &self.settings.tls;
         let files = TlsFiles {
             ca: read_optional(tls.ca_file.as_deref()).await?,
@@ -74,7 +91,19 @@ impl Http {
                 client
             }
         };
-        Ok(Session { client, credentials, deadline, patient: true })
+        let secrets = self.secrets(&client, credentials.as_ref());
+        Ok(Session { client, credentials, secrets, deadline, patient: true })
+    }
+
+    /// All that is sent and not to be told, in each of its forms.
+    fn secrets(&self, client: &Client, credentials: Option<&Credentials>) -> Secrets {
+        let plain = credentials.map(|c| match c {
+            Credentials::Bearer(secret) | Credentials::Basic { password: secret, .. } => secret.clone(),
+        });
+        let sent = credentials.and_then(|c| c.put_on(client.get(self.url.clone())).build().ok());
+        let sent = sent.as_ref().and_then(|r| r.headers().get(AUTHORIZATION)?.to_str().ok()?.split_once(' '));
+        let headers = self.settings.headers.values().cloned();
+        Secrets::new(headers.chain(plain).chain(sent.map(|(_, secret)| secret.to_owned())))
     }
 
     fn build(&self, files: &TlsFiles) -> Result<Client, SourceError> {
@@ -161,16 +190,15 @@ impl Http {
             }
         };
         let request = match &session.credentials {
-            Some(Credentials::Bearer(token)) => request.bearer_auth(token),
-            Some(Credentials::Basic { username, password }) => request.basic_auth(username, Some(password)),
+            Some(credentials) => credentials.put_on(request),
             None => request,
         };
         let response = request.send().await.map_err(|e| self.unreachable(&e))?;
         let status = response.status().as_u16();
         if (300..400).contains(&status) {
-            return Err(redirect(status, &response));
+            return Err(redirect(status, &response, &session.secrets));
         }
-        let body = self.body(response, status).await?;
+        let body = session.secrets.hide(self.body(response, status).await?);
         if (200..300).contains(&status) { Ok(body) } else { Err(http_error(status, &body)) }
     }
 
@@ -215,10 +243,10 @@ impl Http {
     }
 }
 
-fn redirect(status: u16, response: &Response) -> SourceError {
+fn redirect(status: u16, response: &Response, secrets: &Secrets) -> SourceError {
     let to = response.headers().get(LOCATION).and_then(|v| v.to_str().ok()).unwrap_or_default();
     let to = crate::settings::without_user_info(to.split(['?', '#']).next().unwrap_or_default());
-    SourceError::Redirect { status, to: shorten(&to) }
+    SourceError::Redirect { status, to: shorten(&secrets.hide_text(&to)) }
 }
 
 /// Prometheus explains a refusal in JSON with a 4xx or 5xx; a proxy in front of it in its own words.
@@ -252,5 +280,9 @@ async fn read_optional(path: Option<&Path>) -> Result<Option<Vec<u8>>, SourceErr
 }
 
 async fn read_file(path: &Path) -> Result<Vec<u8>, SourceError> {
-    tokio::fs::read(path).await.map_err(|e| SourceError::File { path: path.to_owned(), why: e.to_string() })
+    let path = path.to_owned();
+    let bad = |why: String| SourceError::File { path: path.clone(), why };
+    let from = path.clone();
+    let read = tokio::task::spawn_blocking(move || crate::files::read_file(&from)).await;
+    read.map_err(|e| bad(e.to_string()))?.map_err(|e| bad(e.to_string()))
 }

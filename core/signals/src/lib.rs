@@ -10,14 +10,17 @@ pub mod check;
 mod client;
 mod collect;
 mod error;
+mod files;
 mod gpu;
 mod plan;
 pub mod promql;
+mod secrets;
 mod settings;
 mod source;
 mod tls;
 
 pub use check::{Finding, SelfTest};
 pub use error::{QueryError, SettingsError, SourceError};
-pub use settings::{Auth, BasicAuth, GpuMetrics, Method, PrometheusSettings, Tls};
+pub use files::read_file;
+pub use settings::{Auth, BasicAuth, GpuMetrics, Method, PrometheusSettings, Tls, without_user_info};
 pub use source::{Prometheus, Wants};

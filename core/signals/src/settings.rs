@@ -164,7 +164,7 @@ impl fmt::Debug for PrometheusSettings {
 }
 
 /// A URL as it may be shown: what stands before an `@` could be a password.
-pub(crate) fn without_user_info(url: &str) -> String {
+pub fn without_user_info(url: &str) -> String {
     match (url.find("://"), url.rfind('@')) {
         (Some(scheme), Some(at)) if at > scheme => format!("{}://[hidden]@{}", &url[..scheme], &url[at + 1..]),
         (None, Some(at)) => format!("[hidden]@{}", &url[at + 1..]),

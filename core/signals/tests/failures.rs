@@ -73,6 +73,47 @@ async fn trouble(settings: PrometheusSettings) -> String {
     data.trouble.expect("a reason")
 }
 
+/// Servers and proxies that quote what they were sent, in each way that is quoted in turn.
+#[tokio::test]
+async fn what_was_sent_as_a_secret_is_not_told() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("secret");
+    std::fs::write(&file, "S3CRET-bearer\n").unwrap();
+    let bearer = Auth { bearer_token_file: Some(file.clone()), basic: None };
+    let basic = BasicAuth { username: "u".into(), password_file: file };
+    let basic = Auth { bearer_token_file: None, basic: Some(basic) };
+    for auth in [bearer, basic] {
+        for status in [200, 302, 400, 401, 500] {
+            let quoting = server(move |headers, _| async move {
+                let sent = headers[header::AUTHORIZATION].to_str().unwrap().to_owned();
+                let tenant = headers["x-tenant"].to_str().unwrap().to_owned();
+                let said = format!("not with {sent}, S3CRET-bearer or {tenant}");
+                let body = match status {
+                    400 => format!(r#"{{"status":"error","errorType":"bad_data","error":"{said}"}}"#),
+                    _ => said.clone(),
+                };
+                let to = format!("/{}", sent.replace(' ', "/"));
+                (StatusCode::from_u16(status).unwrap(), [(header::LOCATION, to)], body).into_response()
+            });
+            let headers = [("X-Tenant".to_owned(), "S3CRET-tenant".to_owned())].into();
+            let settings = PrometheusSettings { auth: auth.clone(), headers, ..quoting.await };
+            let text = trouble(settings).await;
+            let base64 = "dTpTM0NSRVQtYmVhcmVy";
+            assert!(!text.contains("S3CRET") && !text.contains(base64), "{status}: {text}");
+            assert!(text.contains("[hidden]"), "{status}: {text}");
+        }
+    }
+}
+
+/// A pipe has nobody who writes, a device has no end.
+#[tokio::test]
+async fn credentials_are_read_from_small_regular_files_alone() {
+    let settings = always(|| ONE.into_response()).await;
+    let auth = Auth { bearer_token_file: Some("/dev/zero".into()), basic: None };
+    let text = trouble(PrometheusSettings { auth, ..settings }).await;
+    assert!(text.contains("/dev/zero: it is not a regular file"), "{text}");
+}
+
 #[tokio::test]
 async fn wrong_answers_are_told_apart() {
     let html = || {

@@ -90,7 +90,7 @@ impl Images {
         let s = &settings.images;
         let file = Some(&s.ca_file).filter(|p| !p.as_os_str().is_empty());
         let ca = file.map(|path| {
-            std::fs::read(path)
+            eto_signals::read_file(path)
                 .map_err(|e| ImagesError::File { path: path.display().to_string(), message: e.to_string() })
         });
         let registry = eto_registry::Client::new(eto_registry::Settings {

@@ -57,6 +57,7 @@ impl Gateway {
             return Ok(());
         }
         if let Some(plain) = self.endpoints().iter().find(|e| !e.starts_with("https://")) {
+            let plain = eto_signals::without_user_info(plain);
             return Err(format!("gateway.etcd-endpoints: {plain} is no https:// URL; etcd is spoken to by TLS alone"));
         }
         if self.etcd_secret.is_empty() == (given == 0) || !matches!(given, 0 | 3) {
