@@ -169,7 +169,7 @@ fn record(told: &Told, instance: &str, now: Timestamp) -> Record {
     }
     Record {
         metadata: ObjectMeta {
-            generate_name: Some(format!("{}.", told.about.name.as_deref().unwrap_or(eto_api::labels::MANAGER))),
+            generate_name: Some(format!("{}-", told.about.name.as_deref().unwrap_or(eto_api::labels::MANAGER))),
             namespace: told.about.namespace.clone(),
             ..ObjectMeta::default()
         },
@@ -225,6 +225,6 @@ mod tests {
         assert_eq!(name(EventReason::Condition(ConditionReason::PodsRefused)), "PodsRefused");
         let event = record(&told("a"), "i", Timestamp::UNIX_EPOCH);
         assert_eq!(event.reason.as_deref(), Some("PolicyFailed"));
-        assert_eq!(event.metadata.generate_name.as_deref(), Some("j."));
+        assert_eq!(event.metadata.generate_name.as_deref(), Some("j-"));
     }
 }
