@@ -10,6 +10,8 @@
     reason = "test support: starts processes, serves pages; each test file uses a part of it"
 )]
 
+pub mod server;
+
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
