@@ -54,8 +54,10 @@ fn the_rounds_variables_win_and_the_user_is_told() {
     let env = json!({"env": [
         {"name": "RANK", "value": "7"}, {"name": "MINE", "value": "$(RANK)"}, {"name": "PYTHONUNBUFFERED", "value": "0"},
     ]});
-    let b = built(&job(with_container(env)), 2);
+    let b = built(&job(with_container(env.clone())), 2);
     assert_eq!(b.overridden, ["RANK"]);
+    let facts = eto_cycle::spec::job_spec(&job(with_container(env))).unwrap().template.unwrap();
+    assert_eq!(facts.overridden, ["RANK"]);
     assert_eq!(
         json_of(&b)["spec"]["containers"][0]["env"],
         json!([

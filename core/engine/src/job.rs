@@ -82,6 +82,8 @@ pub struct TemplateFacts {
     pub containers: BTreeMap<String, WorkerRequest>,
     /// Processes that one worker runs (`nprocPerNode`, or `PET_NPROC_PER_NODE` where the user set it), at least 1.
     pub processes: u32,
+    /// Variables of the first container, in the template of any role, that each round sets anew; sorted.
+    pub overridden: Vec<String>,
     /// The first container has a `command`, in the template of every role: an agent can be put around it.
     pub command: bool,
 }

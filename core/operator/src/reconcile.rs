@@ -320,7 +320,8 @@ pub fn progressed(job: &Job, group: Option<&Group>, now: Time) -> bool {
     let progress = ProgressSeen::next(mind.progress, &mind.state, group, now);
     let stragglers = Stragglers::next(mind.stragglers.as_ref(), &mind.state, group, now);
     let goes_on = ProgressSeen::goes_on(mind.progress, progress)
-        && Stragglers::goes_on(mind.stragglers.as_ref(), stragglers.as_ref());
+        && Stragglers::goes_on(mind.stragglers.as_ref(), stragglers.as_ref())
+        && !plan::is_first_checkpoint(&mind.state, group);
     (mind.progress, mind.stragglers) = (progress, stragglers);
     !goes_on
 }

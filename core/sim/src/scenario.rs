@@ -123,6 +123,7 @@ fn job(random: &mut Random, calm: bool) -> JobSpec {
             request,
             containers: BTreeMap::from([("train".into(), request)]),
             processes: 1,
+            overridden: Vec::new(),
             command: true,
         }),
         restart,

@@ -37,10 +37,10 @@ pub(crate) async fn failures_beyond_the_limit_end_the_job(world: Arc<World>) -> 
     let message = world.says("job", "Failed", "True", "BackoffLimitExceeded").await?;
     ensure!(message.contains("backoffLimit"), "the message is `{message}`");
     let history = world.jobs().get("job").await?.status.ok_or("no status")?.history;
-    let told: Vec<(&str, &str, Option<(&str, &str)>)> = history
-        .iter()
-        .map(|e| (&e.kind[..], &e.by[..], e.failed.as_ref().map(|f| (&f.pod[..], &f.last_lines[..]))))
-        .collect();
+    let told = history.iter().map(|e| {
+        let failed = e.failed.as_ref().map(|f| (&f.pod[..], &f.last_lines[..]));
+        (&e.kind[..], &e.by[..], failed)
+    });
     let (lost, last) = (of(&first, "1")?.name_any(), of(&second, "2")?.name_any());
     let lines = "Traceback\nKeyError: 'x'";
     let wanted = [
@@ -48,7 +48,7 @@ pub(crate) async fn failures_beyond_the_limit_end_the_job(world: Arc<World>) -> 
         ("Replacement", "Loss", Some((&lost[..], lines))),
         ("Start", "User", None),
     ];
-    ensure!(told == wanted, "the history is {history:?}");
+    ensure!(told.eq(wanted), "the history is {history:?}");
     wait::until(&world.pods(), "", SOON, |pods| match pods {
         [one] if one.labels().get(labels::INDEX).is_some_and(|i| i == "2") => Ok(()),
         others => Err(format!("not only the failed pod is left: {:?}", names(others))),

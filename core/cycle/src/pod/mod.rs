@@ -72,6 +72,15 @@ pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<Agent<'_>>) -> Result
     Ok(Some(BuiltPod { pod, overridden }))
 }
 
+/// Variables that a template of the job sets, and each of its rounds sets anew; sorted.
+pub(crate) fn overridden(job: &ElasticJob, templates: [&PodSpec; 2]) -> Vec<String> {
+    let framework = job.spec.framework_type;
+    let mut names: Vec<String> = templates.into_iter().flat_map(|t| agent::overridden(t, framework)).collect();
+    names.sort();
+    names.dedup();
+    names
+}
+
 /// The pod outlives its round: what belongs to a round is the agent's to set.
 fn under_agent(
     job: &ElasticJob,

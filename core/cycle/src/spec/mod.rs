@@ -23,7 +23,7 @@ pub use scaling::BUILT_IN;
 
 use crate::quantity::{self, Nano};
 use crate::template::{self, Role};
-use crate::{SpecProblems, image, resources};
+use crate::{SpecProblems, image, pod, resources};
 
 /// Most workers that a job may have.
 pub const MAX_WORKERS: i64 = 100_000;
@@ -250,6 +250,7 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<(Temp
         request,
         containers: resources::per_container(&w),
         processes,
+        overridden: pod::overridden(job, [&w, &m]),
         command: has_command(&w) && has_command(&m),
     };
     Some((facts, grace.map(Duration::from_secs)))

@@ -23,6 +23,7 @@ impl Step<'_> {
             all.push(self.restarting());
             all.push(self.suspended());
             all.push(self.agent_rounds());
+            all.extend(self.template_applied());
         }
         merge(&mut self.state.conditions, all);
     }
@@ -128,6 +129,18 @@ impl Step<'_> {
             _ => (false, Why::NotRestarting, "no worker was lost"),
         };
         new(Kind::Restarting, status, reason, message, self.now)
+    }
+
+    /// Nothing while the template was always applied as it is written.
+    fn template_applied(&self) -> Option<Condition> {
+        let told = |status, reason, message: String| new(Kind::TemplateApplied, status, reason, message, self.now);
+        let overridden = &self.job.template.as_ref()?.overridden;
+        if !overridden.is_empty() {
+            let message = format!("the template sets {}; each round's own values are used", overridden.join(", "));
+            return Some(told(false, Why::RankVariablesOverridden, message));
+        }
+        let before = self.state.conditions.iter().any(|c| c.kind == Kind::TemplateApplied);
+        before.then(|| told(true, Why::TemplateAsWritten, "pods are made as the template says".to_owned()))
     }
 
     fn suspended(&self) -> Condition {

@@ -26,7 +26,7 @@ use crate::placement::NodeChoice;
 use crate::state::{ConditionReason, JobState, RoundMode};
 use crate::time::Time;
 
-pub use agent::{GATEWAY_PATIENCE, ProgressSeen, Stragglers};
+pub use agent::{GATEWAY_PATIENCE, ProgressSeen, Stragglers, is_first_checkpoint};
 pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
 pub use recover::{needs_group, recover};
 pub use rounds::process_envs;
@@ -126,6 +126,8 @@ pub enum EventReason {
     Hung,
     /// A member is much slower than the others, for long.
     Straggler,
+    /// No member has told of a checkpoint: what a restart loses, or would lose.
+    NoCheckpoint,
     /// Somebody took a worker's owner reference away.
     WorkerReleased,
     /// Containers restarted in place.

@@ -46,6 +46,10 @@ pub enum ConditionKind {
     PolicyHealthy,
     /// True: rounds are driven by an agent in the pods; False: pods are recreated per round.
     AgentRounds,
+    /// True: members tell of their checkpoints; False: a restart loses what was trained, as far as is known.
+    CheckpointsReported,
+    /// False: a part of the template gives way to what the operator sets.
+    TemplateApplied,
 }
 
 /// The closed set of condition reasons. HPA's names where HPA has one.
@@ -184,4 +188,14 @@ pub enum ConditionReason {
     SizesNotNative,
     /// The gateway's etcd is away: pods are recreated for each round until it is back.
     GatewayNotReached,
+    // checkpoints
+    /// Members tell of their checkpoints.
+    CheckpointTold,
+    /// No member has told of any.
+    NoCheckpoint,
+    // template
+    /// The template sets variables that belong to the operator.
+    RankVariablesOverridden,
+    /// Nothing of the template gives way.
+    TemplateAsWritten,
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use eto_engine::contract::{Readiness, WorkerPhase};
 use eto_engine::job::{JobSpec, LegalSizes};
 use eto_engine::observe::Pod;
-use eto_engine::plan::{PlanFacts, Refused, plan};
+use eto_engine::plan::{Plan, PlanFacts, Refused, plan};
 use eto_engine::state::{ConditionKind, ConditionReason, JobState};
 use eto_engine::time::Time;
 
@@ -169,4 +169,20 @@ fn an_api_server_that_fails_is_told_while_pods_are_missing() {
     assert_eq!((created(&p).len(), p.state.target), (3, 5), "it is tried again, and no size is taken back");
     let next = step(&spec, &p.state, &waiting(5));
     assert_eq!(why(&next, ConditionKind::Scheduled), (false, ConditionReason::WaitingForPods));
+}
+
+#[test]
+fn variables_of_the_template_that_give_way_are_in_a_condition_until_they_are_taken_out() {
+    let mut spec = job(1, 2, 4);
+    let first = plan(&spec, &JobState::default(), &[], &PlanFacts::default(), NOW);
+    let told = |p: &Plan| p.state.conditions.iter().find(|c| c.kind == ConditionKind::TemplateApplied).cloned();
+    assert_eq!(told(&first), None, "most templates are as they should be");
+    spec.template.as_mut().unwrap().overridden = vec!["RANK".into(), "WORLD_SIZE".into()];
+    let p = plan(&spec, &first.state, &[], &PlanFacts::default(), NOW);
+    let condition = told(&p).unwrap();
+    assert_eq!((condition.status, condition.reason), (false, ConditionReason::RankVariablesOverridden));
+    assert!(condition.message.contains("RANK, WORLD_SIZE"), "{condition:?}");
+    spec.template.as_mut().unwrap().overridden.clear();
+    let p = plan(&spec, &p.state, &[], &PlanFacts::default(), NOW);
+    assert_eq!(told(&p).map(|c| (c.status, c.reason)), Some((true, ConditionReason::TemplateAsWritten)));
 }

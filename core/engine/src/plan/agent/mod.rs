@@ -12,6 +12,7 @@
 //! an agent that keeps all others waiting at an order that they have followed.
 
 mod change;
+mod checkpoint;
 mod facts;
 mod gather;
 mod hang;
@@ -25,6 +26,7 @@ mod straggle;
 mod suspend;
 mod watch;
 
+pub use checkpoint::is_first_checkpoint;
 pub use hang::ProgressSeen;
 pub use mode::GATEWAY_PATIENCE;
 pub use straggle::Stragglers;
@@ -83,6 +85,7 @@ impl Step<'_> {
             return;
         }
         self.watch_round();
+        self.watch_checkpoints();
         self.note_stragglers();
         self.publish();
     }

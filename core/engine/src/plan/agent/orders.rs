@@ -39,6 +39,7 @@ impl<'a> Step<'a> {
         self.note_stop(&old, &before, count(members.len()), begin.cause);
         let size = count(members.len());
         let native = self.run_of(&members, &before, generation);
+        let trained = old.running_since.is_some();
         self.state.round = Some(RoundState {
             generation,
             size,
@@ -66,6 +67,9 @@ impl<'a> Step<'a> {
         self.notes.why = Some(begin.why.to_owned());
         let message = format!("round {generation} of {size} workers: {}", begin.why);
         self.event(false, EventReason::RoundStarted, message);
+        if trained {
+            self.warn_of_loss(generation);
+        }
     }
 
     /// Whether the script is known to tell its progress. Another template may have another script.

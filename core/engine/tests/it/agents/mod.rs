@@ -1,6 +1,7 @@
 //! Rounds with an agent: the real plan and the real agents, in a world that loses, delays and kills.
 
 mod away;
+mod checkpoints;
 mod containers;
 mod hangs;
 mod history;
