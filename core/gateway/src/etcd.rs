@@ -127,6 +127,33 @@ impl Etcd {
         }
     }
 
+    /// Members that there are.
+    pub(crate) fn count(&self) -> usize {
+        self.members.len()
+    }
+
+    pub(crate) fn endpoint(&self, at: usize) -> &str {
+        self.settings.endpoints.get(at).map_or("", String::as_str)
+    }
+
+    /// A client of one member alone, beside the one that calls share.
+    pub(crate) async fn member(&self, at: usize) -> Result<Client, StoreError> {
+        self.make(at).await.map(|connection| connection.client)
+    }
+
+    /// What a member of [`Etcd::member`] answers within this time.
+    pub(crate) async fn ask<T>(
+        &self,
+        at: usize,
+        patience: Duration,
+        call: impl Future<Output = Result<T, Error>>,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(patience, call).await {
+            Ok(answer) => answer.map_err(|error| self.meaning(at, &error).0),
+            Err(_) => Err(self.unreached(at, "no answer in time")),
+        }
+    }
+
     /// A client of the member that is in use.
     pub(crate) async fn connect(&self) -> Result<Connection, StoreError> {
         let at = self.current.load(Ordering::Relaxed) % self.members.len();

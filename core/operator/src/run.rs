@@ -148,7 +148,8 @@ fn serve_agents(
         if let Some(gateway::Serving { server, certificate }) = gateway::start(&gateway, needs, stop.clone()).await {
             let pods = Arc::clone(&caches.pods);
             tokio::join!(
-                gateway::follow(gateway, caches, plans, stop.clone()),
+                gateway::follow(gateway.clone(), caches, plans, stop.clone()),
+                gateway::keep_small(gateway, stop.clone()),
                 gateway::forget(&server, &pods, stop.clone()),
                 certificate.keep(&server, stop),
             );

@@ -53,6 +53,8 @@ struct Ready {
     agents: AgentSetup,
     store: Store,
     groups: Groups,
+    /// The operator keeps etcd's certificates, so it is the one that came with it.
+    own_etcd: bool,
 }
 
 impl Gateway {
@@ -212,6 +214,32 @@ pub async fn follow(gateway: Gateway, caches: Watches, plans: Queue, mut stop: w
     }
 }
 
+/// Gives back what is free in the files of etcd's members, one at a time, while this replica leads. An etcd that others keep
+/// is left to them.
+pub async fn keep_small(gateway: Gateway, mut stop: watch::Receiver<bool>) {
+    let (Some(inner), Some(ready)) = (&gateway.inner, gateway.ready()) else { return };
+    if !ready.own_etcd {
+        return;
+    }
+    let mut ticks = tokio::time::interval(TIDY);
+    loop {
+        tokio::select! {
+            _ = ticks.tick() => {}
+            _ = stop.wait_for(|s| *s) => return,
+        }
+        if !inner.leadership.may_act() {
+            continue;
+        }
+        match ready.store.defragment().await {
+            Ok(None) => {}
+            Ok(Some(done)) => {
+                tracing::info!(member = done.endpoint, before = done.before, after = done.after, "defragmented etcd");
+            }
+            Err(error) => tracing::warn!(%error, "etcd's use of its disk was not looked at; it is tried again"),
+        }
+    }
+}
+
 /// Forgets members whose pods are gone, until `stop`: their records go at once instead of after ten minutes of silence.
 pub async fn forget(server: &Server, pods: &Pods, mut stop: watch::Receiver<bool>) {
     let (sender, mut gone) = mpsc::unbounded_channel();
@@ -224,7 +252,7 @@ pub async fn forget(server: &Server, pods: &Pods, mut stop: watch::Receiver<bool
     }
 }
 
-/// How often groups of jobs that are gone are looked for.
+/// How often groups of jobs that are gone are looked for, and etcd's use of its disk.
 const TIDY: Duration = Duration::from_secs(600);
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {

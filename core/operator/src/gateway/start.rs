@@ -98,7 +98,8 @@ async fn set_up(needs: &Needs, metrics: &Metrics) -> Result<(Ready, Serving), St
     };
     let listener = needs.listener.try_clone().and_then(TcpListener::from_std).map_err(ServerError::Listener)?;
     let server = Server::start(listener, certificate.shown(), auth, &store, &groups, Limits::default(), metrics)?;
-    Ok((Ready { agents, store, groups }, Serving { server, certificate }))
+    let own_etcd = !s.etcd_secret.is_empty();
+    Ok((Ready { agents, store, groups, own_etcd }, Serving { server, certificate }))
 }
 
 async fn store_settings(
