@@ -3,7 +3,7 @@ import os
 import signal
 import time
 
-from cluster import GRACE, SYSTEM, Failed, wait
+from cluster import GRACE, STATE, SYSTEM, Failed, wait
 from job import LONG
 
 OPERATOR = ("-n", SYSTEM, "-l", "app.kubernetes.io/name=elastic-training-operator")
@@ -89,6 +89,25 @@ def operator_rolled(t):
     t.cluster.kubectl("rollout", "restart", "-n", SYSTEM, "deployment/elastic-training-operator")
     t.cluster.kubectl("rollout", "status", "-n", SYSTEM, "deployment/elastic-training-operator", f"--timeout={LONG}s")
     t.goes_on(5)
+    same_processes(t, before)
+    resizes(t)
+
+
+def api_server_away(t):
+    """It answers nobody for longer than the leader holds its Lease and than a node may be silent: neither the operator nor
+    Kubernetes' own controllers may take a node for lost that only could not say that it is there."""
+    before = t.trainers()
+    with open(f"{STATE}/pids/kube-apiserver") as f:
+        server = int(f.read().split()[0])
+    os.kill(server, signal.SIGSTOP)
+    try:
+        end = time.time() + GRACE + 20
+        while time.time() < end:
+            t.goes_on(5)
+    finally:
+        os.kill(server, signal.SIGCONT)
+    wait("the operator is back", t.cluster.is_ready, LONG)
+    t.goes_on(10)
     same_processes(t, before)
     resizes(t)
 
@@ -210,7 +229,8 @@ def node_dies(t):
     return {f"node powered off to first step of two again ({GRACE} s of it until the node counts as dead)": took}
 
 
-CASES = [starts, grows, shrinks, killed_process, deleted_pod, operators_killed, operator_rolled, etcd_loses_all,
+CASES = [starts, grows, shrinks, killed_process, deleted_pod, operators_killed, operator_rolled,
+         api_server_away, etcd_loses_all,
          etcd_becomes_three, etcd_without_one_of_three]
 LAST = [workers_node_cut_and_healed, node_cut_and_healed, node_dies]
 # Of these, what runs only where it is named, or with --all.
