@@ -70,7 +70,7 @@ layout: ## file and function lengths, links between documents
 clippy: ## lints; no warning passes
 	@tools/setup.sh protoc
 	$(CARGO) clippy --workspace --all-targets --locked -- -D warnings
-	$(CARGO) clippy --workspace --test e2e --locked -- -D warnings # not among "all": plain `cargo test` leaves it out
+	$(CARGO) clippy --workspace --test e2e --test frameworks --test torchrun --locked -- -D warnings # not among "all": plain `cargo test` leaves them out
 
 deny: ## licences, sources and forbidden crates of the dependency tree
 	@tools/setup.sh deny

@@ -128,7 +128,7 @@ impl Training {
         let round = Round { job: "team/job".to_owned(), generation, id, members, coordinator: 0, port };
         let native = Some(Native { run, min: 1, max: 3 });
         let (framework, env, why) = (FrameworkKind::PyTorch, BTreeMap::new(), String::new());
-        self.gateway.assign(Assignment { round, order, framework, grace_ms: 60_000, native, env, why });
+        self.gateway.assign(Assignment { round, order, framework, grace_ms: 60_000, native, env, why, hung: false });
     }
 
     fn log(&self) -> Vec<Line> {
