@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use etcd_client::{AlarmAction, AlarmOptions, AlarmType, Client, ResponseHeader, StatusResponse};
+use etcd_client::{AlarmAction, AlarmMember, AlarmOptions, AlarmType, Client, ResponseHeader, StatusResponse};
 
 use crate::{Store, StoreError};
 
@@ -59,8 +59,11 @@ impl Store {
         if let Some((client, _)) = members.first() {
             let mut client = client.maintenance_client();
             let get = client.alarm(AlarmAction::Get, AlarmType::Nospace, None);
-            let full: Vec<u64> = etcd.ask(0, PATIENCE, get).await?.alarms().iter().map(|a| a.member_id()).collect();
-            members.iter_mut().for_each(|(_, usage)| usage.full = full.contains(&usage.id));
+            let full: Vec<u64> =
+                etcd.ask(0, PATIENCE, get).await?.alarms().iter().map(AlarmMember::member_id).collect();
+            for (_, usage) in &mut members {
+                usage.full = full.contains(&usage.id);
+            }
         }
         let usages: Vec<&Usage> = members.iter().map(|(_, usage)| usage).collect();
         let Some(at) = next(&usages, worth) else { return Ok(None) };
@@ -76,8 +79,9 @@ impl Store {
     /// etcd takes no writes until its alarm is ended, however much room there is.
     async fn end_alarm(&self, at: usize, client: &Client, member: u64) -> Result<(), StoreError> {
         let mut client = client.maintenance_client();
-        let end =
-            client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(AlarmOptions::new().with_member(member)));
+        let mut of = AlarmOptions::new();
+        of.with_member(member);
+        let end = client.alarm(AlarmAction::Deactivate, AlarmType::Nospace, Some(of));
         self.inner.etcd.ask(at, PATIENCE, end).await.map(drop)
     }
 }

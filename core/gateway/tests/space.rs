@@ -4,6 +4,7 @@
 
 mod support;
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 
 use eto_gateway::{AssignError, Store, StoreError};
@@ -38,18 +39,14 @@ async fn members_are_rewritten_one_at_a_time_and_only_while_all_answer() {
     assert!(matches!(away, Err(StoreError::Unreached { .. })), "{away:?}");
     etcd.spawn(2);
     etcd.ready().await;
-    let mut done = BTreeSet::new();
+    let done = RefCell::new(BTreeSet::new());
     // Compaction frees pages behind the answer, on each member in its own time.
-    until("all three are small", || {
-        let found = store.defragment_from(worth);
-        let done = &mut done;
-        async move {
-            if let Some(d) = found.await.unwrap() {
-                assert!(d.after < d.before / 2, "{d:?}");
-                assert!(done.insert(d.endpoint.clone()), "{} again", d.endpoint);
-            }
-            done.len() == 3
+    until("all three are small", || async {
+        if let Some(d) = store.defragment_from(worth).await.unwrap() {
+            assert!(d.after < d.before / 2, "{d:?}");
+            assert!(done.borrow_mut().insert(d.endpoint.clone()), "{} again", d.endpoint);
         }
+        done.borrow().len() == 3
     })
     .await;
     assert_eq!(store.defragment_from(worth).await, Ok(None));
