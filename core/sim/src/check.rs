@@ -5,12 +5,15 @@ use std::fmt;
 
 use eto_engine::guard::sizes;
 use eto_engine::plan::NewPod;
-use eto_engine::state::{JobState, Phase, RoundMode};
+use eto_engine::state::{JobState, Phase, RoundMode, Victim};
 use eto_membership::agent::Launch;
-use eto_membership::{Assignment, Checkpoint, Order, Round};
+use eto_membership::{Assignment, Checkpoint, LOSS_GRACE_MS, Order, Round};
 
 use crate::container::Container;
 use crate::world::World;
+
+/// What agents get at least beyond the grace of their processes, in milliseconds.
+const STOP_MARGIN: u64 = 10_000;
 
 /// A rule of the product.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -64,10 +67,13 @@ pub(crate) struct Ghost {
     rounds: BTreeMap<u64, Round>,
     /// Generations that had the order `Run`.
     run: BTreeSet<u64>,
-    /// When the processes of earlier rounds must have ended, if everybody was told at once.
-    stop_until: u64,
-    /// Generations that had the order `Stop`.
-    stop: BTreeSet<u64>,
+    /// Generations that had the order `Stop`, and when processes of earlier ones must have ended if everybody was told at
+    /// once.
+    stop: BTreeMap<u64, u64>,
+    /// When the job was suspended; `None` = it is not.
+    suspended: Option<u64>,
+    /// UIDs of pods that were given up: by two witnesses of their loss, or with a suspension that had waited for them.
+    lost: BTreeSet<String>,
     /// How the job has ended, as was stored.
     end: Option<Phase>,
     /// Failures of the job's own that were made to happen, and what looks like one.
@@ -94,10 +100,20 @@ impl Ghost {
     pub(crate) fn has_ended(&self) -> bool {
         self.end.is_some()
     }
+
+    pub(crate) fn note_lost(&mut self, uids: Vec<String>) {
+        self.lost.extend(uids);
+    }
+
+    /// Whether the time is over that processes of this round had to stop in.
+    fn is_stopped(&self, generation: u64, now: u64) -> bool {
+        self.stop.range(generation + 1..).any(|(_, until)| now >= *until)
+    }
 }
 
 impl World {
-    pub(crate) fn check_assignment(&mut self, next: &Assignment) {
+    /// A replica tells agents of a round.
+    pub(crate) fn check_assignment(&mut self, at: usize, next: &Assignment) {
         let generation = next.round.generation;
         let known = self.ghost.rounds.get(&generation).cloned();
         if known.is_none() {
@@ -107,30 +123,35 @@ impl World {
         let same = known.as_ref().is_none_or(|round| *round == next.round);
         self.demand(same, Rule::OneRound, || format!("{:?} and then {:?}", known, next.round));
         if next.order == Order::Stop {
-            self.ghost.stop_until = self.now + next.grace_ms;
-            self.ghost.stop.insert(generation);
+            self.ghost.stop.insert(generation, self.now + next.grace_ms);
         }
         if next.order == Order::Run {
             self.ghost.run.insert(generation);
             let size = u32::try_from(next.round.members.len()).unwrap_or(u32::MAX);
             let legal = sizes::at_most(&self.api.spec, size) == Some(size);
             self.demand(legal, Rule::LegalSize, || format!("round {generation} runs with {size} members"));
-            self.check_stopped(generation);
+            self.check_stopped(at, next);
         }
         let ended = self.ghost.has_ended();
         self.demand(!ended || next.order == Order::End, Rule::Terminal, || format!("{next:?} after the end"));
     }
 
     /// Whoever could be reached has stopped, or its time is over.
-    fn check_stopped(&mut self, generation: u64) {
-        let over = self.ghost.stop.contains(&generation) && self.now >= self.ghost.stop_until;
+    fn check_stopped(&mut self, at: usize, next: &Assignment) {
+        let generation = next.round.generation;
+        let named = next.round.members.iter().filter_map(|m| m.uid.as_ref());
+        named.for_each(|uid| _ = self.ghost.lost.remove(uid));
+        let knows = |uid: &String| self.replicas[at].mind.as_ref().is_none_or(|m| m.takes_for_reached(uid));
         let runs = self.containers.iter().find(|(uid, c)| {
-            let earlier = c.process.as_ref().is_some_and(|p| p.generation < generation);
-            earlier && self.reaches_gateway(uid) && self.is_heard(uid) && self.api.pods.contains_key(*uid)
+            let waited_for = c.runs().is_some_and(|of| of < generation && !self.ghost.is_stopped(of, self.now));
+            waited_for
+                && self.reaches_gateway(uid)
+                && self.is_heard(uid)
+                && knows(uid)
+                && self.api.pods.contains_key(*uid)
         });
-        let Some((uid, container)) = runs else { return };
-        let what = format!("{uid} is in round {:?} when {generation} is told to run", container.runs());
-        self.demand(over, Rule::StoppedFirst, || what);
+        let what = runs.map(|(uid, c)| format!("{uid} is in round {:?} when {generation} is told to run", c.runs()));
+        self.demand(what.is_none(), Rule::StoppedFirst, || what.unwrap_or_default());
     }
 
     pub(crate) fn check_start(&mut self, uid: &str, launch: &Launch) {
@@ -168,20 +189,28 @@ impl World {
         if !self.ghost.forgot {
             self.demand(charged <= own, Rule::Budget, || format!("{charged} failures charged, and there were {own}"));
         }
-        self.check_victims(state);
+        self.ghost.suspended = match (state.phase, self.ghost.suspended) {
+            (Phase::Suspended, since) => since.or(Some(self.now)),
+            _ => None,
+        };
+        if state.round.is_none() && self.has_waited_for_suspension() {
+            self.ghost.lost.extend(self.api.pods.keys().cloned());
+        }
     }
 
-    fn check_victims(&mut self, state: &JobState) {
-        let trains = |uid: &str| {
-            let newest = self.ghost.newest();
-            let healthy = self.node_of(uid).is_some_and(|n| n.is_reached() && n.ready) && self.is_heard(uid);
-            healthy
-                && self.containers.get(uid).and_then(Container::runs) == Some(newest)
-                && self.ghost.run.contains(&newest)
-        };
-        let kept = |uid: &str| self.api.pods.get(uid).is_some_and(|p| p.deleting.is_none() && !p.disrupted);
-        let master = state.victims.iter().find(|v| v.index == 0 && trains(&v.uid) && kept(&v.uid)).cloned();
-        if let Some(victim) = master {
+    /// With an etcd that is away, pods of a suspended job do not stay for ever.
+    fn has_waited_for_suspension(&self) -> bool {
+        self.ghost.suspended.is_some_and(|since| self.now >= since + LOSS_GRACE_MS + STOP_MARGIN)
+    }
+
+    /// A replica names those who are given up. `before`: whom it had named already.
+    pub(crate) fn check_victims(&mut self, at: usize, before: &[Victim]) {
+        let Some(mind) = &self.replicas[at].mind else { return };
+        let new = mind.state.victims.iter().filter(|v| !before.contains(v));
+        let master = new.filter(|v| v.index == 0).find(|v| mind.knows_of_training(&v.uid)).cloned();
+        let kept =
+            |uid: &str| self.api.pods.get(uid).is_some_and(|p| p.deleting.is_none() && !p.is_ended() && !p.disrupted);
+        if let Some(victim) = master.filter(|v| kept(&v.uid)) {
             self.demand(false, Rule::MasterStays, || format!("{victim:?}"));
         }
     }
@@ -192,16 +221,22 @@ impl World {
         self.demand(new.mode == RoundMode::Agent, Rule::Undisturbed, || format!("{new:?} has no agent"));
     }
 
-    /// The operator deletes a pod.
-    pub(crate) fn check_deletion(&mut self, uid: &str) {
+    /// A replica deletes a pod.
+    pub(crate) fn check_deletion(&mut self, at: usize, uid: &str) {
         let Some(pod) = self.api.pods.get(uid).cloned() else { return };
         let free = pod.deleting.is_some() || pod.is_ended() || pod.disrupted || self.ghost.has_ended();
-        let reached = self.reaches_gateway(uid) && self.is_heard(uid) && self.is_linked(uid);
+        let known = self.replicas[at].mind.as_ref().is_none_or(|m| m.takes_for_reached(uid));
+        let reached = self.reaches_gateway(uid) && self.is_heard(uid) && self.is_linked(uid) && known;
         let runs = self.containers.get(uid).and_then(|c| c.process.as_ref()).filter(|p| !p.over).map(|p| p.generation);
         let Some(generation) = runs.filter(|_| reached && !free) else { return };
+        // It was given up already, and has not been taken in again.
+        let lost = self.ghost.lost.contains(uid);
+        // Of a round that neither the status nor etcd knows any more, nothing can be told to anybody.
+        let kept = self.etcd.kept.assignment.as_ref().is_some_and(|a| a.round.generation >= generation);
+        let forgotten = self.ghost.forgot && !kept;
+        let waited = self.has_waited_for_suspension();
+        let over = self.ghost.is_stopped(generation, self.now) || lost || forgotten || waited;
         let newest = self.ghost.newest();
-        let member = generation == newest && self.ghost.run.contains(&newest);
-        let over = self.now >= self.ghost.stop_until && !member;
         self.demand(over, Rule::DeletedAfterStop, || {
             format!("{uid} (index {}) runs round {generation} when it is deleted; the newest is {newest}", pod.index)
         });

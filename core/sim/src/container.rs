@@ -67,12 +67,15 @@ impl World {
     pub(crate) fn begin(&mut self, uid: &str) {
         let Some(pod) = self.api.pods.get(uid).cloned() else { return };
         let Some(name) = pod.node.clone() else { return };
-        if !self.is_linked(uid) || pod.is_ended() {
-            return;
+        if !self.is_linked(uid) {
+            return; // it is begun when the kubelet hears of its pods again
         }
         if pod.deleting.is_some() && self.containers.get(uid).is_none_or(|c| c.dark || c.ended.is_some()) {
             self.containers.remove(uid);
             self.remove_pod(uid);
+            return;
+        }
+        if pod.is_ended() {
             return;
         }
         match self.containers.get(uid) {

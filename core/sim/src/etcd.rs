@@ -52,7 +52,7 @@ impl World {
     }
 
     /// As the real store does it, in one transaction.
-    pub(crate) fn assign(&mut self, claim: Option<u64>, next: &Assignment) -> Result<(), AssignError> {
+    pub(crate) fn assign(&mut self, at: usize, claim: Option<u64>, next: &Assignment) -> Result<(), AssignError> {
         if !self.etcd.up {
             return Err(AssignError::Away);
         }
@@ -67,7 +67,7 @@ impl World {
                 next.may_follow(current).map_err(AssignError::Stale)?;
             }
         }
-        self.check_assignment(next);
+        self.check_assignment(at, next);
         let (generation, order, n) = (next.round.generation, next.order, next.round.members.len());
         self.note(|_| format!("round {generation} of {n} has the order {order:?} ({})", next.why));
         self.etcd.kept.assignment = Some(Arc::new(next.clone()));

@@ -205,7 +205,7 @@ impl World {
         }
     }
 
-    /// Kubelets hear of what was decided while the API server was away.
+    /// Kubelets hear of what was decided while the API server was away, and start what lost its power.
     pub(crate) fn catch_up(&mut self) {
         let going: Vec<String> =
             self.api.pods.values().filter(|p| p.deleting.is_some()).map(|p| p.uid.clone()).collect();
@@ -216,7 +216,8 @@ impl World {
             .api
             .pods
             .values()
-            .filter(|p| p.node.is_some() && p.phase == WorkerPhase::Pending)
+            .filter(|p| p.node.is_some() && !p.is_ended())
+            .filter(|p| self.containers.get(&p.uid).is_none_or(|c| c.dark))
             .map(|p| p.uid.clone())
             .collect();
         for uid in waiting {

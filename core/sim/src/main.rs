@@ -36,6 +36,8 @@ struct Args {
 const LAST: usize = 60;
 /// Seeds that are printed in full.
 const SHOWN: usize = 5;
+/// Seeds that are named of each rule that was broken.
+const NAMED: usize = 20;
 
 fn main() -> ExitCode {
     let args = Args::parse();
@@ -119,9 +121,10 @@ fn summarise(out: &mut impl Write, args: &Args, sums: &Sums, seconds: f64) -> st
         let kept = if args.trace { usize::MAX } else { LAST };
         tell(out, &run(*seed, kept))?;
     }
-    let mut rules: BTreeMap<Rule, u64> = BTreeMap::new();
-    for violation in sums.broken.values().filter_map(|o| o.violation.as_ref()) {
-        *rules.entry(violation.rule).or_default() += 1;
+    let mut rules: BTreeMap<Rule, Vec<u64>> = BTreeMap::new();
+    for (seed, outcome) in &sums.broken {
+        let rule = outcome.violation.iter().map(|v| v.rule);
+        rule.for_each(|rule| rules.entry(rule).or_default().push(*seed));
     }
     let all = &sums.counts;
     let hours = all.virtual_ms / 3_600_000;
@@ -133,13 +136,12 @@ fn summarise(out: &mut impl Write, args: &Args, sums: &Sums, seconds: f64) -> st
          {} plans, {} rounds, {} training steps",
         args.runs, all.events, all.faults, all.kills, all.plans, all.rounds, all.steps
     )?;
-    let seeds: Vec<u64> = sums.broken.keys().copied().take(20).collect();
-    if seeds.is_empty() {
-        writeln!(out, "violations: 0")?;
-    } else {
-        writeln!(out, "violations: {} {rules:?}; first seeds {seeds:?}", sums.broken.len())?;
+    writeln!(out, "violations: {}", sums.broken.len())?;
+    for (rule, seeds) in &rules {
+        let first: Vec<_> = seeds.iter().take(NAMED).map(u64::to_string).collect();
+        writeln!(out, "  {rule:?}: {}, seeds {}", seeds.len(), first.join(" "))?;
     }
-    Ok(seeds.is_empty())
+    Ok(sums.broken.is_empty())
 }
 
 fn tell(out: &mut impl Write, outcome: &Outcome) -> std::io::Result<()> {

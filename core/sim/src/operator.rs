@@ -163,7 +163,10 @@ impl World {
         }
         self.counts.plans += 1;
         let now = Time(self.now.saturating_add_signed(self.replicas[at].skew));
+        let named = self.replicas[at].victims();
         let Some(next) = self.replicas[at].think(now, self.defect) else { return };
+        self.check_victims(at, &named);
+        self.ghost.note_lost(self.replicas[at].cut_off());
         match next {
             Next::Write => {
                 self.replicas[at].busy = true;
@@ -243,7 +246,7 @@ impl World {
             Action::DeletePod { uid, why, .. } => {
                 if self.api.up && self.api.pods.contains_key(uid) {
                     self.note(|_| format!("replica {at} deletes {uid}: {why}"));
-                    self.check_deletion(uid);
+                    self.check_deletion(at, uid);
                 }
                 let done = self.delete_pod(uid).is_ok();
                 if done {
@@ -274,7 +277,7 @@ impl World {
 
     fn carry_out_assign(&mut self, at: usize, next: &eto_membership::Assignment) -> bool {
         let claim = self.replicas[at].claim;
-        match self.assign(claim, next) {
+        match self.assign(at, claim, next) {
             Ok(()) => true,
             Err(AssignError::NotLeading) => {
                 // The fence is taken again while the Lease is held.

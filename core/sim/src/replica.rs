@@ -6,8 +6,9 @@ use std::sync::Arc;
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
 use eto_engine::plan::{Action, AgentFacts, Group, PlanFacts, Refused, needs_group, plan, recover};
-use eto_engine::state::JobState;
+use eto_engine::state::{JobState, Victim};
 use eto_engine::time::Time;
+use eto_membership::{MemberRecord, MemberState, Order};
 
 use crate::defects::Defect;
 
@@ -33,11 +34,31 @@ impl News {
 
 /// What a leader has in mind for the job.
 pub(crate) struct Mind {
-    state: JobState,
+    pub(crate) state: JobState,
+    /// What it planned with.
+    group: Option<Arc<Group>>,
     /// What it knows to be stored.
     saved: Option<Arc<JobState>>,
     pub(crate) todo: VecDeque<Action>,
     pub(crate) failed: bool,
+}
+
+impl Mind {
+    /// Whether, for all that it knew, a pod's agent could be told to stop.
+    pub(crate) fn takes_for_reached(&self, uid: &str) -> bool {
+        let heard = |g: &Group| g.members.get(uid).is_some_and(|r| !r.suspected);
+        self.group.as_deref().is_none_or(heard)
+    }
+
+    /// Whether it knew of a pod that it trains in the round in force.
+    pub(crate) fn knows_of_training(&self, uid: &str) -> bool {
+        let Some((group, assigned)) = self.group.as_deref().and_then(|g| Some((g, g.assignment.as_ref()?))) else {
+            return false;
+        };
+        let runs = MemberState::Running { generation: assigned.round.generation };
+        let trains = |r: &MemberRecord| !r.suspected && r.report.state == runs && !r.report.leaving;
+        assigned.order == Order::Run && group.members.get(uid).is_some_and(trains)
+    }
 }
 
 /// One replica of the operator.
@@ -109,6 +130,21 @@ impl Replica {
         }
     }
 
+    /// Who is to be given up, as far as it knows.
+    pub(crate) fn victims(&self) -> Vec<Victim> {
+        let stored = || self.job.as_ref().and_then(|(.., stored)| stored.as_deref());
+        self.mind.as_ref().map(|m| &m.state).or_else(stored).map_or_else(Vec::new, |s| s.victims.clone())
+    }
+
+    /// UIDs of the pods on nodes that are not ready whose agents are not heard of, for all that it knows.
+    pub(crate) fn cut_off(&self) -> Vec<String> {
+        let Some(group) = self.group.as_deref().filter(|_| !self.sick.is_empty()) else { return Vec::new() };
+        let sick = |p: &&Arc<Pod>| p.node.as_ref().is_some_and(|n| self.sick.contains(n));
+        let silent = |p: &&Arc<Pod>| group.members.get(&p.uid).is_none_or(|r| r.suspected);
+        let pods = self.pods.values().filter_map(|(_, p)| p.as_ref());
+        pods.filter(sick).filter(silent).map(|p| p.uid.clone()).collect()
+    }
+
     /// Plans, and says what comes next.
     pub(crate) fn think(&mut self, now: Time, defect: Option<Defect>) -> Option<Next> {
         let (_, spec, stored) = self.job.clone()?;
@@ -122,6 +158,7 @@ impl Replica {
                 Some(stored) => (**stored).clone(),
                 None => recover(&spec, &pods, group.as_deref(), now),
             },
+            group: None,
             saved: stored.clone(),
             todo: VecDeque::new(),
             failed: false,
@@ -138,6 +175,7 @@ impl Replica {
         if let Some(defect) = defect {
             defect.spoil(&mut planned, &mind.state, spec.max);
         }
+        mind.group.clone_from(&group);
         mind.state = planned.state;
         mind.todo = planned.actions.into();
         mind.failed = false;

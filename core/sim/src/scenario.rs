@@ -65,7 +65,7 @@ impl Scenario {
         let calm = random.percent(40);
         let job = job(random, calm);
         let off = random.percent(30);
-        let mut skew = || if off { i64::try_from(random.between(0, 20_000)).unwrap_or(0) - 10_000 } else { 0 };
+        let mut skew = || if off { i64::try_from(random.between(0, 10_000)).unwrap_or(0) - 5_000 } else { 0 };
         let skews = [skew(), skew()];
         let term = random.below(10);
         Scenario {

@@ -1,5 +1,7 @@
 //! A job whose status was lost.
 
+use std::time::Duration;
+
 use eto_membership::Order;
 
 use crate::guard::sizes;
@@ -11,18 +13,25 @@ use crate::time::Time;
 use super::Group;
 use super::step::gaps_of;
 
+/// A job without pods that is younger than this is a new one.
+const NEW: Duration = Duration::from_secs(30);
+
 /// Rebuilds the state of a job from its live pods, as after a restore from a backup without status.
 ///
 /// The present round is the newest that has a pod which is not being deleted; its size is what its pods were made
 /// for. Where an agent drives it, it is the one that was published, which the next plan takes over: [`needs_group`] says
 /// whether `group` is to be read before. The target is that size, never `spec.replicas`, so that a job which its policy has grown is not shrunk. What
-/// pods can't tell starts anew: failures, back-off, the resize record. Without pods it is the state of a new job.
+/// pods can't tell starts anew: failures, back-off, the resize record. Without pods it is the state of a new job. The next
+/// generation is above all that may have been, so that what is written by it is not taken for late.
 pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) -> JobState {
-    let assigned = group.and_then(|g| g.assignment.as_ref()).map_or(0, |a| a.round.generation);
-    let mut state = JobState {
-        last_generation: pods.iter().map(|p| p.round).max().unwrap_or(0).max(assigned),
-        ..JobState::default()
-    };
+    let told = group.map_or(0, Group::highest_generation);
+    let known = pods.iter().map(|p| p.round).max().unwrap_or(0).max(told);
+    let assigned = group.is_some_and(|g| g.assignment.is_some());
+    // Etcd may have lost what was in force, or have that of a backup: agents know better, where there are any.
+    let tells = !pods.is_empty() && (assigned || pods.iter().any(|p| p.mode == RoundMode::Recreate));
+    let is_new = known == 0 && pods.is_empty() && now.since(job.created) < NEW;
+    let last_generation = if tells || is_new { known } else { known.max(unseen_generations(job, now)) };
+    let mut state = JobState { last_generation, ..JobState::default() };
     let live = || pods.iter().filter(|p| p.deleting.is_none() && p.round > 0);
     let Some(generation) = live().map(|p| p.round).max() else { return state };
     if live().any(|p| p.round == generation && p.mode == RoundMode::Agent) {
@@ -64,6 +73,12 @@ pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) ->
     state
 }
 
+/// Rounds of which nothing may be left but what scripts have written: status and etcd are lost, and the pods are gone. A job
+/// has had fewer of them than it is old in seconds.
+fn unseen_generations(job: &JobSpec, now: Time) -> u64 {
+    if job.created == Time(0) { 0 } else { now.since(job.created).as_secs() }
+}
+
 /// Whether the state can't be rebuilt without the group, while there is one: who trains in these pods is told there alone,
 /// and a job that gathered its members anew would stop them.
 pub fn needs_group(pods: &[Pod], gateway: bool, group: Option<&Group>) -> bool {
@@ -87,8 +102,10 @@ fn recover_agent_round(state: &mut JobState, job: &JobSpec, pods: &[Pod], group:
     state.based_on = job.replicas;
     state.phase = Phase::Starting;
     state.started_at = live.iter().map(|p| p.created).min();
+    let known = live.iter().map(|p| p.round).max().unwrap_or(0);
     state.round = Some(RoundState {
-        generation: live.iter().map(|p| p.round).max().unwrap_or(0),
+        // That of what is published is to be taken over; where nothing is, it has to be one that nobody has had.
+        generation: if group.is_some() && published.is_none() { state.last_generation + 1 } else { known },
         size,
         template_hash: newest.map(|p| p.template_hash.clone()).unwrap_or_default(),
         since: now,

@@ -1,6 +1,6 @@
 //! What is known of pods and their agents.
 
-use eto_membership::{MemberRecord, MemberState};
+use eto_membership::{MemberRecord, MemberState, SUSPECT_AFTER_MS};
 
 use super::super::step::Step;
 use crate::contract::WorkerPhase;
@@ -55,6 +55,21 @@ impl<'a> Step<'a> {
         self.record(pod).is_none_or(|r| r.suspected)
     }
 
+    /// It would have been heard of if it were there: others are, and have been for long enough. A gateway that has just come
+    /// back hears one agent before the next.
+    pub(super) fn is_missed(&self, pod: &Pod) -> bool {
+        let long = |r: &MemberRecord| !r.suspected && self.now.0.saturating_sub(r.joined_ms) >= SUSPECT_AFTER_MS;
+        match self.record(pod) {
+            Some(record) => record.suspected,
+            None => self.facts.group.is_some_and(|g| g.members.values().any(long)),
+        }
+    }
+
+    /// Whether the gateway brings anything: where all are silent it may be the gateway that is.
+    pub(super) fn is_anybody_heard(&self) -> bool {
+        self.pods.iter().any(|p| !p.is_ended() && !self.is_silent(p))
+    }
+
     /// On a node that is not ready, and not heard of: two witnesses.
     pub(super) fn is_cut_off(&self, pod: &Pod) -> bool {
         self.is_sick(pod) && self.is_silent(pod)
@@ -72,6 +87,11 @@ impl<'a> Step<'a> {
             MemberState::Exited { generation, code } => Some((generation, code)),
             _ => None,
         }
+    }
+
+    /// Processes were started in it for some round.
+    pub(super) fn has_run(&self, pod: &Pod) -> bool {
+        self.record(pod).is_some_and(|r| r.report.state != MemberState::Idle)
     }
 
     /// Its work is done.

@@ -123,7 +123,8 @@ impl Step<'_> {
             p.phase == WorkerPhase::Failed && p.deleting.is_none() && !self.is_member(p) && !self.is_victim(p)
         };
         let failed: Vec<&Pod> = self.pods.iter().copied().filter(failed).collect();
-        let own = failed.iter().copied().find(|p| !outcome::is_disruption(p));
+        // What was in a round was counted when that round ended.
+        let own = failed.iter().copied().find(|p| !outcome::is_disruption(p) && !self.has_run(p));
         for pod in &failed {
             self.name_victim(pod, pod.index, &format!("it failed{}", outcome::because(pod)));
         }

@@ -115,6 +115,12 @@ impl<'a> Step<'a> {
         }
         let charged = free.is_none();
         self.event(charged, EventReason::WorkerLost, why.clone());
+        // What fails while all stop for a failure goes with it.
+        let same = charged && self.agent().is_some_and(|a| a.charged && a.order == RoundOrder::Stop);
+        if same {
+            self.replace(&losses, &why, charged);
+            return false;
+        }
         if charged {
             self.state.failures = self.state.failures.saturating_add(1);
             if self.check_backoff_limit() {
@@ -219,7 +225,7 @@ impl<'a> Step<'a> {
     /// Losses of the present round, by rank.
     pub(super) fn agent_losses(&self) -> Vec<Loss<'a>> {
         let Some(agent) = self.agent().filter(|a| a.order != RoundOrder::Gather) else { return Vec::new() };
-        let heard = agent.members.iter().any(|m| self.of(m).is_some_and(|p| !self.is_silent(p)));
+        let heard = self.is_anybody_heard();
         agent.members.iter().filter_map(|m| self.loss(m, heard)).collect()
     }
 
@@ -267,7 +273,7 @@ impl<'a> Step<'a> {
             RoundOrder::Stop => {
                 let waited_for = agent.stopping.contains(&pod.uid) && !self.has_stopped(pod);
                 let late = passed(agent.grace_ms.saturating_add(STOP_MARGIN_MS));
-                (late && waited_for && self.is_silent(pod)).then_some(Loss::Silent(pod))
+                (late && waited_for && self.is_missed(pod)).then_some(Loss::Silent(pod))
             }
             RoundOrder::Run => {
                 let runs = self.record(pod).is_some_and(|r| {
@@ -275,7 +281,7 @@ impl<'a> Step<'a> {
                 });
                 if runs {
                     None
-                } else if passed(SILENT_AFTER_MS) && self.is_silent(pod) {
+                } else if passed(SILENT_AFTER_MS) && self.is_missed(pod) {
                     Some(Loss::Silent(pod))
                 } else {
                     passed(millis(self.job.elasticity.start_deadline)).then_some(Loss::NotStarted(pod))

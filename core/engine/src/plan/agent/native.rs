@@ -44,7 +44,9 @@ impl<'a> Step<'a> {
     pub(super) fn go_on_natively(&mut self, pods: &[&'a Pod], begin: Begin<'_>) -> bool {
         let Some(old) = self.state.round.clone() else { return false };
         let Some(before) = old.agent.clone().filter(|a| a.order == RoundOrder::Run) else { return false };
-        let Some(native) = before.native.filter(|_| self.wants_native()) else { return false };
+        // A run that no agent was told of has nobody who could go on in it.
+        let told = self.facts.group.and_then(|g| g.assignment.as_ref()).and_then(|a| a.native);
+        let Some(native) = before.native.filter(|n| told == Some(*n) && self.wants_native()) else { return false };
         let members = self.ranked(pods, &before);
         let size = count(members.len());
         let fits = (native.min..=native.max).contains(&size) && sizes::at_most(self.job, size) == Some(size);

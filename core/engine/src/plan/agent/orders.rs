@@ -1,8 +1,6 @@
 //! How a round begins, and how it goes from `Stop` to `Run`.
 
-use std::collections::BTreeSet;
-
-use eto_membership::{Candidate, Member, MemberState, Round};
+use eto_membership::{Candidate, Member, MemberRecord, MemberState, Round};
 
 use super::super::EventReason;
 use super::super::step::{Step, gaps_of};
@@ -155,26 +153,27 @@ impl<'a> Step<'a> {
         })
     }
 
-    /// The order in the group is the one that was decided.
+    /// The order in the group is the one that was decided. Where etcd has lost it, agents are told anew, and have their
+    /// time from then.
     pub(super) fn note_in_force(&mut self) {
         let (now, generation) = (self.now, self.generation());
-        let published = self.facts.group.and_then(|g| g.assignment.as_ref());
-        let Some(agent) = self.agent_mut().filter(|a| a.in_force.is_none() && a.order != RoundOrder::Gather) else {
-            return;
-        };
+        let Some(group) = self.facts.group else { return };
+        let Some(agent) = self.agent_mut().filter(|a| a.order != RoundOrder::Gather) else { return };
         let order = super::publish::order(agent.order);
-        if published.is_some_and(|a| a.round.generation == generation && Some(a.order) >= order) {
-            agent.in_force = Some(now);
-        }
+        let published = group.assignment.as_ref();
+        let told = published.is_some_and(|a| a.round.generation == generation && Some(a.order) >= order);
+        agent.in_force = agent.in_force.or(Some(now)).filter(|_| told);
     }
 
-    /// Who has not stopped yet, in a round that waits for that; and until when it waits.
+    /// Who has not stopped yet, in a round that waits for that; and until when it waits. Who had been given up for lost
+    /// and is heard of again is waited for like the others.
     pub(super) fn still_stopping(&mut self) -> (bool, Option<Time>) {
-        let run = self.pods.iter().filter(|p| self.may_run(p) && !self.has_stopped(p));
-        let run: BTreeSet<&str> = run.map(|p| p.uid.as_str()).collect();
-        let left: Vec<String> = self
-            .agent()
-            .map_or(Vec::new(), |a| a.stopping.iter().filter(|uid| run.contains(uid.as_str())).cloned().collect());
+        let waits = self.order() == RoundOrder::Stop;
+        let runs = |r: &MemberRecord| matches!(r.report.state, MemberState::Running { .. }) && !r.suspected;
+        let is_back = |p: &Pod| waits && self.record(p).is_some_and(runs);
+        let named = |p: &Pod| self.agent().is_some_and(|a| a.stopping.contains(&p.uid));
+        let left = self.pods.iter().filter(|p| self.may_run(p) && !self.has_stopped(p));
+        let left: Vec<String> = left.filter(|p| named(p) || is_back(p)).map(|p| p.uid.clone()).collect();
         let waits = !left.is_empty();
         let mut until = None;
         if let Some(agent) = self.agent_mut() {
@@ -199,9 +198,8 @@ impl<'a> Step<'a> {
                     return;
                 }
             }
-            // Nobody is heard of: it is the gateway that is not. The members are not to be told anything now.
-            let members = self.member_pods();
-            if !members.is_empty() && members.iter().all(|p| self.is_silent(p)) {
+            // The members are not to be told anything now.
+            if !self.member_pods().is_empty() && !self.is_anybody_heard() {
                 self.looks.push(Time(self.now.0.saturating_add(eto_membership::HEARTBEAT_MS)));
                 return;
             }

@@ -3,7 +3,7 @@
 use super::super::step::Step;
 use super::STOP_MARGIN_MS;
 use super::orders::Begin;
-use crate::state::RoundOrder;
+use crate::state::{Phase, RoundOrder};
 use crate::time::{Time, millis};
 
 impl Step<'_> {
@@ -19,6 +19,11 @@ impl Step<'_> {
         if self.order() == RoundOrder::Gather {
             return false;
         }
+        let begins = self.before.phase != Phase::Suspended;
+        if let Some(round) = self.state.round.as_mut().filter(|_| begins) {
+            // Nobody may have been told of a stop that was decided before.
+            round.since = self.now;
+        }
         if self.order() == RoundOrder::Run {
             let pods = self.fit_members();
             let Some(round) = self.state.round.clone() else { return false };
@@ -28,8 +33,10 @@ impl Step<'_> {
         }
         self.note_in_force();
         let (waits, _) = self.still_stopping();
-        let (since, grace) =
-            self.round().map_or((Time(0), 0), |r| (r.since, r.agent.as_ref().map_or(0, |a| a.grace_ms)));
+        let (since, grace) = self.round().map_or((Time(0), 0), |r| {
+            let agent = r.agent.as_ref();
+            (agent.and_then(|a| a.in_force).unwrap_or(r.since), agent.map_or(0, |a| a.grace_ms))
+        });
         let until = Time(since.0.saturating_add(grace).saturating_add(STOP_MARGIN_MS));
         if !waits || until <= self.now {
             return false;

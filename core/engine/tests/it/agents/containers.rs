@@ -23,7 +23,6 @@ pub(crate) struct Container {
     /// When they will have stopped.
     pub(super) stops: Option<Time>,
     pub(super) heard: Time,
-    pub(super) joined: Time,
     pub(super) ended: Option<i32>,
     /// What its processes write to stderr when they fail.
     pub(crate) lines: String,
@@ -68,7 +67,7 @@ impl AgentWorld {
             let record = MemberRecord {
                 pod: self.pods[at].name.clone(),
                 report,
-                joined_ms: container.joined.0,
+                joined_ms: self.group.members.get(uid).map_or(now.0, |r| r.joined_ms),
                 suspected: false,
             };
             self.group.members.insert(uid.to_owned(), record);
@@ -154,7 +153,7 @@ impl Container {
     pub(super) fn new(pod: &Pod, native: bool, now: Time) -> Self {
         let agent = Agent::new(identity(pod, 0, native, None));
         let (runs, stops, ended, lines) = (None, None, None, String::new());
-        Container { agent, incarnation: 0, runs, launched: 0, stops, heard: now, joined: now, ended, lines }
+        Container { agent, incarnation: 0, runs, launched: 0, stops, heard: now, ended, lines }
     }
 
     fn restart(&mut self, pod: &Pod, lost: Option<u64>) {

@@ -1,5 +1,6 @@
 //! What is a loss, what is not, and how long it takes.
 
+use eto_engine::contract::WorkerPhase;
 use eto_engine::job::RestartPolicy;
 use eto_engine::state::{ConditionKind, ConditionReason, Phase, RoundCause, RoundOrder};
 use eto_membership::{LOSS_GRACE_MS, MemberState};
@@ -158,6 +159,37 @@ fn all_that_fails_with_one_fault_is_charged_once() {
     assert_eq!(world.state.failures, 2, "the exits are seen first");
     world.go(90);
     assert_eq!((world.state.failures, world.state.phase), (1, Phase::Running), "then what was behind them");
+    world.check_settled();
+}
+
+#[test]
+fn a_container_that_fails_after_its_peers_is_of_the_same_failure() {
+    let mut spec = job(1, 3, 5);
+    spec.restart = RestartPolicy::Never;
+    let mut world = AgentWorld::running(spec);
+    world.exit(0, 1);
+    world.pass(secs(1), u16::MAX);
+    world.operate(usize::MAX);
+    assert_eq!((world.order(), world.state.failures), (RoundOrder::Stop, 1));
+    world.kill_container(1);
+    world.go(30);
+    assert_eq!((world.state.failures, world.state.start_attempts), (1, 1));
+    world.check_settled();
+    // Its agent is heard before the kubelet is: a pod that was in the round did not fail before it.
+    let mut spec = job(2, 2, 5);
+    spec.restart = RestartPolicy::Never;
+    let mut world = AgentWorld::running(spec);
+    for at in 0..2 {
+        world.exit(at, 1);
+        (world.pods[at].phase, world.pods[at].exit_code) = (WorkerPhase::Running, None);
+    }
+    world.pass(secs(1), u16::MAX);
+    world.operate(1);
+    for pod in &mut world.pods {
+        (pod.phase, pod.exit_code) = (WorkerPhase::Failed, Some(1));
+    }
+    world.go(30);
+    assert_eq!(world.state.failures, 1);
     world.check_settled();
 }
 

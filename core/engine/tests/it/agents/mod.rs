@@ -9,6 +9,7 @@ mod images;
 mod losses;
 mod memory;
 mod native;
+mod returns;
 mod rules;
 mod stories;
 mod stragglers;

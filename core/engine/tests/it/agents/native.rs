@@ -219,3 +219,21 @@ fn a_lost_status_takes_the_run_over() {
     assert!(world.settle());
     assert_eq!((run(&world).map(|n| n.run), starts(&world, 0)), (Some(1), 1), "and it is still the same run");
 }
+
+#[test]
+fn a_run_that_nobody_was_told_of_is_not_gone_on_in() {
+    let mut world = AgentWorld::new(native(1, 3, 5));
+    while world.order() != RoundOrder::Run {
+        // The operator ends before it has told of the round.
+        world.operate(1);
+        world.pass(secs(1), u16::MAX);
+        if world.pods.is_empty() {
+            world.operate(usize::MAX);
+        }
+    }
+    assert_eq!((world.generation(), world.group.assignment.is_none()), (1, true));
+    world.pods[2].deleting = Some(world.now);
+    world.go(20);
+    world.check_settled();
+    assert!(run(&world).is_some_and(|n| n.run > 1), "{:?}", run(&world));
+}
