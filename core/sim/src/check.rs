@@ -10,6 +10,7 @@ use eto_membership::agent::Launch;
 use eto_membership::{Assignment, Checkpoint, LOSS_GRACE_MS, Order, Round};
 
 use crate::container::Container;
+use crate::training::Process;
 use crate::world::World;
 
 /// What agents get at least beyond the grace of their processes, in milliseconds.
@@ -28,6 +29,8 @@ pub enum Rule {
     StoppedFirst,
     /// Never fewer than the minimum, nor another illegal size, by the operator's hand.
     LegalSize,
+    /// In a run, in which members change without a stop, the store that they meet at stays where it is.
+    OneStore,
     /// The master is not given up while it trains.
     MasterStays,
     /// A pod goes after its processes have stopped, or after their deadline.
@@ -65,6 +68,8 @@ impl fmt::Display for Violation {
 #[derive(Debug, Default)]
 pub(crate) struct Ghost {
     rounds: BTreeMap<u64, Round>,
+    /// Of which run each of them is a part.
+    runs: BTreeMap<u64, Option<u64>>,
     /// Generations that had the order `Run`.
     run: BTreeSet<u64>,
     /// Generations that had the order `Stop`, and when processes of earlier ones must have ended if everybody was told at
@@ -90,6 +95,11 @@ impl Ghost {
     /// UIDs of the members of a round.
     pub(crate) fn members_of(&self, generation: u64) -> Option<Vec<String>> {
         Some(self.rounds.get(&generation)?.members.iter().filter_map(|m| m.uid.clone()).collect())
+    }
+
+    /// The run of a round, where its members change by themselves.
+    pub(crate) fn run_of(&self, generation: u64) -> Option<u64> {
+        self.runs.get(&generation).copied().flatten()
     }
 
     /// Processes failed, or seemed to, for something that befell others.
@@ -119,6 +129,7 @@ impl World {
         if known.is_none() {
             self.counts.rounds += 1;
             self.ghost.rounds.insert(generation, next.round.clone());
+            self.ghost.runs.insert(generation, next.native.map(|n| n.run));
         }
         let same = known.as_ref().is_none_or(|round| *round == next.round);
         self.demand(same, Rule::OneRound, || format!("{:?} and then {:?}", known, next.round));
@@ -130,10 +141,23 @@ impl World {
             let size = u32::try_from(next.round.members.len()).unwrap_or(u32::MAX);
             let legal = sizes::at_most(&self.api.spec, size) == Some(size);
             self.demand(legal, Rule::LegalSize, || format!("round {generation} runs with {size} members"));
+            self.check_store(next);
             self.check_stopped(at, next);
         }
         let ended = self.ghost.has_ended();
         self.demand(!ended || next.order == Order::End, Rule::Terminal, || format!("{next:?} after the end"));
+    }
+
+    /// Who goes on meets the others where it met them before. Whom the others go on without is to stop.
+    fn check_store(&mut self, next: &Assignment) {
+        let generation = next.round.generation;
+        let Some(native) = next.native.filter(|n| n.run < generation) else { return };
+        self.ghost.stop.insert(generation, self.now + next.grace_ms);
+        let at = |round: &Round| (round.members.first().cloned(), round.port);
+        let first = self.ghost.rounds.get(&native.run).map(at);
+        let size = u32::try_from(next.round.members.len()).unwrap_or(u32::MAX);
+        let same = first == Some(at(&next.round)) && (native.min..=native.max).contains(&size);
+        self.demand(same, Rule::OneStore, || format!("{next:?}, and the run began at {first:?}"));
     }
 
     /// Whoever could be reached has stopped, or its time is over.
@@ -143,7 +167,10 @@ impl World {
         named.for_each(|uid| _ = self.ghost.lost.remove(uid));
         let knows = |uid: &String| self.replicas[at].mind.as_ref().is_none_or(|m| m.takes_for_reached(uid));
         let runs = self.containers.iter().find(|(uid, c)| {
-            let waited_for = c.runs().is_some_and(|of| of < generation && !self.ghost.is_stopped(of, self.now));
+            let earlier =
+                |p: &Process| p.round < generation && (p.run.is_none() || p.run != next.native.map(|n| n.run));
+            let process = c.process.as_ref().filter(|p| earlier(p));
+            let waited_for = process.is_some_and(|p| !self.ghost.is_stopped(p.round, self.now));
             waited_for
                 && self.reaches_gateway(uid)
                 && self.is_heard(uid)
@@ -162,6 +189,14 @@ impl World {
         self.demand(ran && same && named, Rule::StartsByOrder, || format!("{uid} starts {launch:?}"));
         let runs = self.containers.get(uid).and_then(Container::runs);
         self.demand(runs.is_none(), Rule::OneGroup, || format!("{uid} starts {generation} beside {runs:?}"));
+    }
+
+    /// What runs goes on in a round of the same run that names it.
+    pub(crate) fn check_going_on(&mut self, uid: &str, generation: u64) {
+        let run = self.containers.get(uid).and_then(|c| c.process.as_ref()).and_then(|p| p.run);
+        let same = run.is_some() && run == self.ghost.run_of(generation) && self.ghost.run.contains(&generation);
+        let named = self.ghost.members_of(generation).is_some_and(|all| all.iter().any(|m| m == uid));
+        self.demand(same && named, Rule::StartsByOrder, || format!("{uid} of run {run:?} goes on in {generation}"));
     }
 
     /// What an agent tells of a checkpoint is on the volume.
@@ -227,7 +262,7 @@ impl World {
         let free = pod.deleting.is_some() || pod.is_ended() || pod.disrupted || self.ghost.has_ended();
         let known = self.replicas[at].mind.as_ref().is_none_or(|m| m.takes_for_reached(uid));
         let reached = self.reaches_gateway(uid) && self.is_heard(uid) && self.is_linked(uid) && known;
-        let runs = self.containers.get(uid).and_then(|c| c.process.as_ref()).filter(|p| !p.over).map(|p| p.generation);
+        let runs = self.containers.get(uid).and_then(|c| c.process.as_ref()).filter(|p| !p.over).map(|p| p.round);
         let Some(generation) = runs.filter(|_| reached && !free) else { return };
         // It was given up already, and has not been taken in again.
         let lost = self.ghost.lost.contains(uid);

@@ -48,8 +48,9 @@ impl Container {
         self.life = 0;
     }
 
+    /// The round that its process works for.
     pub(crate) fn runs(&self) -> Option<u64> {
-        self.process.as_ref().map(|p| p.generation)
+        self.process.as_ref().map(|p| p.round)
     }
 
     /// The agent's clock.
@@ -129,7 +130,7 @@ impl World {
             version: "sim".into(),
             incarnation: container.incarnation.to_string(),
             stop_grace_ms: GRACE - 2_000,
-            native: false,
+            native: self.scenario.native,
             lost_generation: container.started,
         });
         (container.life, container.sequence, container.process) = (life, 0, None);
@@ -291,13 +292,16 @@ impl World {
                 }
             }
             Command::GoOn { generation } => {
+                self.check_going_on(uid, generation);
+                self.go_on(uid, generation);
                 if let Some(container) = self.containers.get_mut(uid) {
                     container.started = Some(generation);
                 }
             }
             Command::Terminate => self.terminate(uid, life),
             Command::Kill => {
-                let Some(generation) = self.containers.get(uid).and_then(Container::runs) else { return };
+                let process = self.containers.get(uid).and_then(|c| c.process.as_ref());
+                let Some(generation) = process.map(|p| p.generation) else { return };
                 let delay = self.random.between(1, 50);
                 let exit = Exit::Signal(9);
                 self.after(delay, What::Ends { uid: uid.to_owned(), life, generation, exit });

@@ -20,6 +20,8 @@ pub enum Defect {
     RunsForStop,
     /// The operator lets a round run without having stopped the one before.
     NeverStops,
+    /// The operator lets another member coordinate in a run that goes on.
+    MovesTheStore,
     /// The operator aims at more workers than the job allows.
     TooMany,
     /// The operator gives up the master of a round that trains.
@@ -40,11 +42,12 @@ pub enum Defect {
 
 impl Defect {
     /// Each of them, and the rule that it breaks.
-    pub const ALL: [(Defect, Rule); 12] = [
+    pub const ALL: [(Defect, Rule); 13] = [
         (Defect::OneGeneration, Rule::OneRound),
         (Defect::StartsTwice, Rule::OneGroup),
         (Defect::RunsForStop, Rule::StartsByOrder),
         (Defect::NeverStops, Rule::StoppedFirst),
+        (Defect::MovesTheStore, Rule::OneStore),
         (Defect::TooMany, Rule::LegalSize),
         (Defect::GivesUpTheMaster, Rule::MasterStays),
         (Defect::DeletesFirst, Rule::DeletedAfterStop),
@@ -63,6 +66,11 @@ impl Defect {
             Defect::NeverStops => each_assignment(plan, |next| {
                 if next.order == Order::Stop {
                     next.order = Order::Run;
+                }
+            }),
+            Defect::MovesTheStore => each_assignment(plan, |next| {
+                if next.native.is_some_and(|n| n.run < next.round.generation) {
+                    next.round.members.reverse();
                 }
             }),
             Defect::TooMany => plan.state.target = most + 1,

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use eto_engine::contract::{Framework, WorkerRequest};
-use eto_engine::job::{CleanPods, Elasticity, JobKey, JobSpec, LegalSizes, RestartPolicy, TemplateFacts};
+use eto_engine::job::{
+    CleanPods, Elasticity, ElasticityMode, JobKey, JobSpec, LegalSizes, RestartPolicy, TemplateFacts,
+};
 use eto_engine::time::Time;
 
 use crate::random::Random;
@@ -56,6 +58,8 @@ pub(crate) struct Scenario {
     /// Clocks of nodes are off by this much at most.
     pub(crate) node_skew: u64,
     pub(crate) nodes: u64,
+    /// The command is torchrun, which changes its members by itself.
+    pub(crate) native: bool,
     /// The operator ends before one of its writes or actions, per cent of them, while faults strike.
     pub(crate) kill: u64,
 }
@@ -63,7 +67,11 @@ pub(crate) struct Scenario {
 impl Scenario {
     pub(crate) fn draw(random: &mut Random) -> Self {
         let calm = random.percent(40);
-        let job = job(random, calm);
+        let mut job = job(random, calm);
+        let native = job.framework == Framework::PyTorch && job.legal == LegalSizes::Any && random.percent(30);
+        if native {
+            job.elasticity.mode = ElasticityMode::Native;
+        }
         let off = random.percent(30);
         let mut skew = || if off { i64::try_from(random.between(0, 10_000)).unwrap_or(0) - 5_000 } else { 0 };
         let skews = [skew(), skew()];
@@ -92,6 +100,7 @@ impl Scenario {
             skews,
             node_skew: if off { random.between(0, 30_000) } else { 0 },
             nodes: random.between(2, 5),
+            native,
             kill: if random.percent(50) { random.between(1, 12) } else { 0 },
         }
     }

@@ -13,7 +13,12 @@ use crate::world::{What, World};
 /// The process of one member.
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
+    /// The round that it was started for.
     pub(crate) generation: u64,
+    /// The one that it works for: a later one of the same run, or the same.
+    pub(crate) round: u64,
+    /// The run that it is a part of.
+    pub(crate) run: Option<u64>,
     pub(crate) rank: usize,
     /// Steps done, from the beginning of the training.
     pub(crate) step: u64,
@@ -25,6 +30,13 @@ pub(crate) struct Process {
     pub(crate) over: bool,
     /// It has made a step with its peers.
     met: bool,
+}
+
+impl Process {
+    /// The round that its script takes itself to be in (`ETO_ROUND`).
+    fn told_as(&self) -> u64 {
+        self.run.unwrap_or(self.generation)
+    }
 }
 
 /// What all rounds of a job share.
@@ -60,11 +72,28 @@ impl World {
         });
         let rank = launch.rank;
         self.note(|_| format!("{uid} starts as rank {rank} of round {generation} at step {resumed}"));
-        self.training.fence = self.training.fence.max(generation);
+        let run = launch.native().map(|n| n.run);
+        self.training.fence = self.training.fence.max(run.unwrap_or(generation));
         let up_at = self.now + self.random.between(100, self.scenario.import_time);
-        let process = Process { generation, rank, step: resumed, up_at, stopping: false, over: false, met: false };
+        let (stopping, over, met) = (false, false, false);
+        let process = Process { generation, round: generation, run, rank, step: resumed, up_at, stopping, over, met };
         if let Some(container) = self.containers.get_mut(uid).filter(|c| c.life == life) {
             container.process = Some(process);
+        }
+        if self.training.stepped.insert(generation) {
+            self.after(500, What::Train { generation });
+        }
+    }
+
+    /// torchrun has other members from now on: it starts the script again, which goes on from the newest checkpoint.
+    pub(crate) fn go_on(&mut self, uid: &str, generation: u64) {
+        let resumed = self.training.saved.map_or(0, |(_, step)| step);
+        let rank = self.ghost.members_of(generation).and_then(|all| all.iter().position(|m| m == uid));
+        let up_at = self.now + self.random.between(100, self.scenario.import_time);
+        self.note(|_| format!("{uid} goes on in round {generation} at step {resumed}"));
+        if let Some(process) = self.containers.get_mut(uid).and_then(|c| c.process.as_mut()) {
+            (process.round, process.step, process.up_at) = (generation, resumed, up_at);
+            process.rank = rank.unwrap_or(process.rank);
         }
         if self.training.stepped.insert(generation) {
             self.after(500, What::Train { generation });
@@ -76,7 +105,7 @@ impl World {
         let there: Vec<String> = self
             .containers
             .iter()
-            .filter(|(_, c)| c.process.as_ref().is_some_and(|p| p.generation == generation && !p.over))
+            .filter(|(_, c)| c.process.as_ref().is_some_and(|p| p.round == generation && !p.over))
             .map(|(uid, _)| uid.clone())
             .collect();
         if there.is_empty() && generation < self.ghost.newest() {
@@ -88,17 +117,17 @@ impl World {
         let able = |uid: &String| {
             let Some(container) = self.containers.get(uid) else { return false };
             let linked = self.nodes.get(&container.node).is_some_and(|n| n.on && n.linked);
-            let at_work = |p: &Process| p.generation == generation && !p.over && !p.stopping && p.up_at <= self.now;
+            let at_work = |p: &Process| p.round == generation && !p.over && !p.stopping && p.up_at <= self.now;
             linked && container.process.as_ref().is_some_and(at_work)
         };
         if members.iter().all(able) {
-            self.make_step(&members, generation);
+            self.make_step(&members);
         } else {
             self.miss_peers(&there, generation);
         }
     }
 
-    fn make_step(&mut self, members: &[String], generation: u64) {
+    fn make_step(&mut self, members: &[String]) {
         self.counts.steps += 1;
         let every = self.scenario.checkpoint_every;
         for uid in members {
@@ -109,39 +138,55 @@ impl World {
             process.met = true;
             let (step, rank) = (process.step, process.rank);
             let done = self.training.goal.is_some_and(|goal| step >= goal);
-            self.drive(uid, Event::ProgressTold(Progress { generation, step, ..Progress::default() }));
+            let (launched, told) = (process.generation, process.told_as());
+            self.drive(uid, Event::ProgressTold(Progress { generation: told, step, ..Progress::default() }));
             if done {
                 let exit = Exit::Code(0);
                 let delay = self.random.between(5, 500);
-                self.after(delay, What::Ends { uid: uid.clone(), life, generation, exit });
+                self.after(delay, What::Ends { uid: uid.clone(), life, generation: launched, exit });
             } else if rank == 0 && every > 0 && step.is_multiple_of(every) {
                 if self.defect == Some(Defect::ClaimsTooEarly) {
-                    self.drive(uid, Event::CheckpointTold { generation: Some(generation), step });
+                    self.drive(uid, Event::CheckpointTold { generation: Some(told), step });
                 }
                 let most = self.scenario.save_time;
                 let delay = self.random.between(50, most);
-                self.after(delay, What::Saved { uid: uid.clone(), life, generation, step, exit: false });
+                self.after(delay, What::Saved { uid: uid.clone(), life, generation: launched, step, exit: false });
             }
         }
     }
 
     /// A peer is gone: those who have trained with it fail, or wait for ever.
     fn miss_peers(&mut self, there: &[String], generation: u64) {
-        if !self.scenario.peers_fail {
+        let fails = if self.scenario.native { self.has_lost_its_store(generation) } else { self.scenario.peers_fail };
+        if !fails {
             return;
         }
+        let mut failed = false;
         for uid in there {
             let Some(container) = self.containers.get(uid) else { continue };
             let life = container.life;
-            if container.process.as_ref().is_some_and(|p| p.met && !p.stopping) {
+            let process = container.process.as_ref().filter(|p| p.met && !p.stopping);
+            if let Some(generation) = process.map(|p| p.generation) {
                 let delay = self.random.between(10, 2_000);
                 let exit = Exit::Code(1);
                 self.after(delay, What::Ends { uid: uid.clone(), life, generation, exit });
-                if self.training.missed.insert(generation) {
-                    self.ghost.looks_like_a_failure();
-                }
+                failed = true;
             }
         }
+        if failed && self.training.missed.insert(generation) {
+            self.ghost.looks_like_a_failure();
+        }
+    }
+
+    /// The member that serves the store of a run is not there any more: `torchrun` ends wherever it has met the others. It waits
+    /// for all others.
+    fn has_lost_its_store(&self, generation: u64) -> bool {
+        let Some(first) = self.ghost.members_of(generation).and_then(|all| all.first().cloned()) else { return false };
+        let Some(container) = self.containers.get(&first) else { return true };
+        let linked = self.nodes.get(&container.node).is_some_and(|n| n.on && n.linked);
+        let run = self.ghost.run_of(generation);
+        let serves = container.process.as_ref().is_some_and(|p| p.run == run && !p.over && !p.stopping);
+        !linked || !serves
     }
 
     /// A checkpoint is complete, if its process has lived to see it. One of a round that is over is refused, as the
@@ -149,15 +194,14 @@ impl World {
     pub(crate) fn saved(&mut self, uid: &str, life: u64, generation: u64, step: u64, exit: bool) {
         let fence = self.training.fence;
         let Some(container) = self.alive(uid, life) else { return };
-        if container.process.as_ref().is_none_or(|p| p.generation != generation || p.over) {
-            return;
-        }
-        let kept = generation >= fence;
+        let process = container.process.as_ref().filter(|p| p.generation == generation && !p.over);
+        let Some(told) = process.map(Process::told_as) else { return };
+        let kept = told >= fence;
         if kept {
             let newest = self.training.saved.map_or(0, |(_, step)| step);
-            self.training.saved = Some((generation, newest.max(step)));
+            self.training.saved = Some((told, newest.max(step)));
             self.note(|_| format!("{uid} has written a checkpoint of step {step} in round {generation}"));
-            self.drive(uid, Event::CheckpointTold { generation: Some(generation), step });
+            self.drive(uid, Event::CheckpointTold { generation: Some(told), step });
         }
         if exit {
             let exit = if kept { Exit::Code(143) } else { Exit::Code(1) };
