@@ -29,9 +29,9 @@ fn pass(w: &mut AgentWorld, seconds: u32) -> Vec<String> {
 #[test]
 fn training_without_a_checkpoint_is_told_of_once_and_again_when_it_is_stopped() {
     let mut w = AgentWorld::running(job(1, 2, 5));
-    assert_eq!((pass(&mut w, 290), told(&w)), (vec![], None), "it may still come");
+    assert_eq!((pass(&mut w, 270), told(&w)), (vec![], None), "it may still come");
     let look = w.plan(&w.state).next_look.unwrap();
-    assert!(look.since(w.now) <= secs(20), "the plan is to be asked when the time has come");
+    assert!(look.since(w.now) <= secs(40), "the plan is to be asked when the time has come");
     let events = pass(&mut w, 900);
     assert_eq!(events.len(), 1, "{events:?}");
     assert!(events[0].contains("loses all training so far"), "{events:?}");
