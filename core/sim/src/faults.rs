@@ -1,7 +1,6 @@
 //! What goes wrong, and how it is mended.
 
 use eto_engine::contract::WorkerPhase;
-use eto_engine::time::Time;
 use eto_membership::agent::Exit;
 
 use crate::world::{What, World};
@@ -322,7 +321,8 @@ impl World {
             self.kill_replica(at, ms);
         } else {
             self.note(|_| format!("replica {at} stands still for {ms} ms"));
-            self.replicas[at].stalled_until = self.now + ms;
+            // What it has put off until then comes in its order.
+            self.replicas[at].stalled_until = self.replicas[at].stalled_until.max(self.now + ms);
         }
         true
     }
@@ -331,10 +331,6 @@ impl World {
     pub(crate) fn mend_all(&mut self) {
         self.storm = false;
         self.note(|_| "faults have ceased".to_owned());
-        let now = Time(self.now);
-        for at in 0..self.replicas.len() {
-            self.replicas[at].stalled_until = self.replicas[at].stalled_until.min(now.0);
-        }
         let nodes: Vec<String> = self.nodes.keys().cloned().collect();
         self.api.up = true;
         for name in nodes {
