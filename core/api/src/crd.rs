@@ -14,6 +14,11 @@ use crate::ElasticJob;
 /// to five digits.
 pub const MAX_NAME: usize = 50;
 
+/// Most workers that a job can have.
+pub const MAX_WORKERS: u32 = 4096;
+/// Most workers that a `TensorFlow` job can have.
+pub const MAX_TENSORFLOW_WORKERS: u32 = 512;
+
 /// The CRD of `ElasticJob` as `deploy/crds.yaml` carries it.
 pub fn crd() -> CustomResourceDefinition {
     let mut crd = ElasticJob::crd();
@@ -113,7 +118,33 @@ pub(crate) fn spec_rules() -> Value {
              !has(self.frameworkType) || self.frameworkType == 'PyTorch'",
             "elasticity.mode Native needs frameworkType PyTorch: it is the elasticity of torchrun"
         ),
+        rule(
+            &at_most(MAX_WORKERS),
+            &format!(
+                "a job can have at most {MAX_WORKERS} workers, since each is told of all others: lower maxReplicas (or \
+                 replicas), and give each worker more devices and nprocPerNode processes"
+            )
+        ),
+        rule(
+            &format!(
+                "!has(self.frameworkType) || self.frameworkType != 'TensorFlow' || {}",
+                at_most(MAX_TENSORFLOW_WORKERS)
+            ),
+            &format!(
+                "a TensorFlow job can have at most {MAX_TENSORFLOW_WORKERS} workers, since the variable TF_CONFIG names all \
+                 of them: lower maxReplicas (or replicas)"
+            )
+        ),
     ])
+}
+
+/// The largest size of the job is no more than this: the smaller of its maximum and its scaling policy's, else `replicas`.
+fn at_most(n: u32) -> String {
+    let policy = "has(self.scalingPolicy) && has(self.scalingPolicy.maxReplicas)";
+    format!(
+        "((has(self.maxReplicas) && self.maxReplicas <= {n}) || ({policy} && self.scalingPolicy.maxReplicas <= {n}) || \
+         (!has(self.maxReplicas) && !({policy}) && (!has(self.replicas) || self.replicas <= {n})))"
+    )
 }
 
 /// Rules on `spec.scalingPolicy`.

@@ -16,7 +16,7 @@ mod scaling;
 mod schema;
 mod status;
 
-pub use crd::{MAX_NAME, crd};
+pub use crd::{MAX_NAME, MAX_TENSORFLOW_WORKERS, MAX_WORKERS, crd};
 pub use job::{
     AgentMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode, FrameworkType,
     Master, MemoryGrowth, ReplicaSizes, RestartPolicy, SchedulingPolicy,

@@ -42,7 +42,7 @@ fn new() -> NewPod {
         size: 4,
         incarnation: 1,
         mode: RoundMode::Agent,
-        env: vec![],
+        env: vec![].into(),
         node: None,
         memory: None,
     }

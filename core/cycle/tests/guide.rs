@@ -35,7 +35,7 @@ fn member(index: u32) -> NewPod {
         size: 2,
         node: None,
         memory: None,
-        env: vec![("RANK".to_string(), index.to_string()), ("WORLD_SIZE".to_string(), "2".to_string())],
+        env: vec![("RANK".to_string(), index.to_string()), ("WORLD_SIZE".to_string(), "2".to_string())].into(),
     }
 }
 

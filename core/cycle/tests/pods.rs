@@ -31,7 +31,7 @@ fn member(index: u32, round: u64) -> NewPod {
         size: 4,
         incarnation: round,
         mode: RoundMode::Recreate,
-        env: vec![("RANK".to_string(), index.to_string())],
+        env: vec![("RANK".to_string(), index.to_string())].into(),
         node: None,
         memory: None,
     }

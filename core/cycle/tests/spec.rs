@@ -4,12 +4,13 @@
 
 use std::time::Duration;
 
-use eto_api::ElasticJob;
+use eto_api::{ElasticJob, MAX_TENSORFLOW_WORKERS, MAX_WORKERS};
 use eto_cycle::spec::job_spec;
 use eto_cycle::{SpecProblems, pod};
 use eto_engine::job::{ElasticityMode, JobSpec, LegalSizes};
 use eto_engine::plan::NewPod;
 use eto_engine::state::RoundMode;
+use eto_membership::{MAX_MEMBERS, MAX_TENSORFLOW_MEMBERS};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -71,6 +72,27 @@ fn sizes_out_of_range_say_what_to_do() {
     assert!(text(json!({"replicas": 9, "maxReplicas": 4})).contains("lower replicas or raise maxReplicas"));
     let outside = json!({"replicas": 3, "scalingPolicy": {"minReplicas": 4, "maxReplicas": 9, "module": "m"}});
     assert!(text(outside).contains("with the scaling policy's range"));
+}
+
+/// As the rules of the CRD, for objects that an older one let through.
+#[test]
+fn a_job_that_is_too_wide_is_refused_with_what_to_do() {
+    assert_eq!((MAX_WORKERS, MAX_TENSORFLOW_WORKERS), (MAX_MEMBERS, MAX_TENSORFLOW_MEMBERS), "the CRD says the same");
+    let said = |spec: Value| read(spec).err().map(|problems| problems.to_string()).unwrap_or_default();
+    let pytorch = said(json!({"replicas": 3, "maxReplicas": 10_000}));
+    assert!(pytorch.contains("spec.maxReplicas") && pytorch.contains("can have 4096: lower it"), "{pytorch}");
+    let replicas = said(json!({"replicas": 100_000}));
+    assert!(replicas.contains("spec.replicas"), "{replicas}");
+    let tensorflow = said(json!({"replicas": 3, "maxReplicas": 513, "frameworkType": "TensorFlow"}));
+    assert!(tensorflow.contains("TF_CONFIG") && tensorflow.contains("512"), "{tensorflow}");
+    for fits in [
+        json!({"replicas": 4096}),
+        json!({"replicas": 3, "maxReplicas": 512, "frameworkType": "TensorFlow"}),
+        // What a policy may ask for is cut to the job's own range.
+        json!({"replicas": 3, "maxReplicas": 8, "scalingPolicy": {"module": "m", "maxReplicas": 100_000}}),
+    ] {
+        assert_eq!(said(fits), "");
+    }
 }
 
 #[test]
@@ -281,7 +303,7 @@ proptest! {
         if let Ok(read) = job_spec(&job) {
             prop_assert!(1 <= read.min && read.min <= read.replicas && read.replicas <= read.max);
         }
-        let new = NewPod { index: 1, round: 1, size: 2, incarnation: 1, mode: RoundMode::Recreate, env: vec![("RANK".into(), "1".into())], node: None, memory: None };
+        let new = NewPod { index: 1, round: 1, size: 2, incarnation: 1, mode: RoundMode::Recreate, env: vec![("RANK".into(), "1".into())].into(), node: None, memory: None };
         let _ = pod::build(&job, &new, None);
     }
 

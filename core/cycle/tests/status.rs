@@ -11,11 +11,12 @@ use eto_engine::plan::Checkpoint;
 use eto_engine::policy::PolicyId;
 use eto_engine::state::{
     AgentRound, Change, ChangeBy, ChangeKind, ChangeOutcome, ChangeStep, Circuit, Condition, ConditionKind,
-    ConditionReason, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, LossClass, MAX_HISTORY, MAX_NAMES,
-    Memory, Phase, ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness, Straggler,
-    Victim,
+    ConditionReason, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, LossClass, MAX_BEFORE, MAX_HISTORY,
+    MAX_NAMES, Memory, Phase, ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness,
+    Straggler, Victim,
 };
 use eto_engine::time::Time;
+use eto_membership::MAX_MEMBERS;
 
 const NOW: Time = Time(1_800_000_000_123);
 
@@ -287,6 +288,37 @@ fn the_size_stays_in_its_budget() {
     let kept = from_status(&stored(&larger), NOW).unwrap().memory;
     assert_eq!((kept.policy_state, kept.placement), (None, Kept::default()), "too large to be kept here");
     assert_eq!(kept.since, NOW, "what is lost in a restart shrinks nothing");
+}
+
+/// The status of a job with as many workers as there can be, while it changes to `to` of them. Names are the longest there
+/// are: 50 characters of the job's name, an IPv6 address.
+fn widest(to: u32) -> JobState {
+    let uid = |n: u32| format!("6f1d8c52-7e0b-4f4e-9d60-{n:012}");
+    let name = |n: u32| format!("{}-worker-{n}-abcde", "j".repeat(50));
+    let mut wide = state();
+    let reason = "the placement policy gives it up".to_owned();
+    let victim = |n| Victim { pod: name(n), uid: uid(n), index: n, reason: reason.clone() };
+    wide.victims = (to..MAX_MEMBERS).map(victim).collect();
+    wide.history[0].before = (0..u32::try_from(MAX_BEFORE).unwrap()).map(name).collect();
+    let round = wide.round.as_mut().unwrap();
+    (round.size, round.gaps) = (to, (0..MAX_MEMBERS - to).collect());
+    let agent = round.agent.as_mut().unwrap();
+    let address = "2001:db8:1234:5678:9abc:def0:1234:5678".to_owned();
+    let member = |n| RoundMember { index: n, uid: uid(n), address: address.clone(), processes: 8 };
+    agent.members = (0..to).map(member).collect();
+    agent.stopping = (0..MAX_MEMBERS).map(uid).collect();
+    wide
+}
+
+#[test]
+fn the_widest_job_has_a_status_that_etcd_takes() {
+    for to in [1, MAX_MEMBERS / 2, MAX_MEMBERS] {
+        let status = status(&widest(to), &memory(), Some(&decision()));
+        let size = serde_json::to_vec(&status).unwrap().len();
+        // Of the 1.5 MiB for the whole object.
+        assert!(size < 1024 * 1024, "{to}: {size}");
+        assert_eq!(from_status(&stored(&status), NOW).unwrap().state, widest(to));
+    }
 }
 
 #[test]

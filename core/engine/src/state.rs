@@ -13,7 +13,8 @@ use crate::time::Time;
 
 pub use condition::{Condition, ConditionKind, ConditionReason};
 pub use history::{
-    ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_HISTORY, MAX_LOGS, MAX_NAMES,
+    ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_BEFORE, MAX_HISTORY, MAX_LOGS,
+    MAX_NAMES,
 };
 pub use memory::{Circuit, Kept, Memory, Steadiness};
 pub use round::{AgentRound, RoundMember, RoundMode, RoundOrder, RoundState};

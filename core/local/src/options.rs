@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use eto_engine::job::Mode;
-use eto_engine::plan::NewPod;
+use eto_engine::plan::{NewPod, PodEnv};
 use eto_engine::state::RoundMode;
 use eto_policy_host::{HostError, Registry};
 use eto_signals::SettingsError;
@@ -93,7 +93,7 @@ pub(crate) fn check_template(job: &Job, options: &RunOptions) -> Result<(), RunE
             size: 2,
             incarnation: 1,
             mode: RoundMode::Recreate,
-            env: Vec::new(),
+            env: PodEnv::default(),
             node: None,
             memory: None,
         };

@@ -60,7 +60,7 @@ pub fn blueprint(
     let mut first = Made::of(job, new)?;
     let mut further = Vec::new();
     if each.len() > 1 && !is_launcher(&first.command) {
-        let of = |env: &Vec<(String, String)>| Made::of(job, &NewPod { env: env.clone(), ..new.clone() });
+        let of = |env: &Vec<(String, String)>| Made::of(job, &NewPod { env: env.clone().into(), ..new.clone() });
         first = of(&each[0])?;
         further = each[1..].iter().map(|env| Ok(of(env)?.beside(&first))).collect::<Result<_, PodError>>()?;
     }
@@ -219,7 +219,7 @@ mod tests {
     }
 
     fn new_pod() -> NewPod {
-        let env = vec![("RANK".to_owned(), "1".to_owned())];
+        let env = vec![("RANK".to_owned(), "1".to_owned())].into();
         NewPod { index: 1, round: 3, size: 2, incarnation: 3, mode: RoundMode::Recreate, env, node: None, memory: None }
     }
 

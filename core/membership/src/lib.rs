@@ -15,9 +15,9 @@ mod reports;
 mod round;
 
 pub use batch::{Batch, GlobalBatch, MAX_GLOBAL_BATCH};
-pub use env::{FrameworkKind, is_default, member_env, native_env, process_env};
+pub use env::{FrameworkKind, MAX_MEMBERS, MAX_TENSORFLOW_MEMBERS, is_default, member_env, native_env, process_env};
 pub use fence::Refused;
-pub use hosts::{discovered_hosts, hostfile};
+pub use hosts::{MAX_HOSTS_BYTES, discovered_hosts, hostfile};
 pub use lines::{LAST_LINES, LAST_LINES_BYTES, last_lines};
 pub use protocol::{
     Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Native, Notice, Order,

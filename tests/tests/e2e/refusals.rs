@@ -17,6 +17,13 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
             "must not be below minReplicas",
         ),
         spec("replicas above", json!({"replicas": 9, "maxReplicas": 4}), "must not be above maxReplicas"),
+        spec("too many", json!({"replicas": 3, "maxReplicas": 10_000}), "at most 4096 workers"),
+        spec("too many of them", json!({"replicas": 5_000}), "at most 4096 workers"),
+        spec(
+            "too many for TF_CONFIG",
+            json!({"replicas": 3, "maxReplicas": 513, "frameworkType": "TensorFlow"}),
+            "at most 512 workers",
+        ),
         spec("default replicas below", json!({"minReplicas": 2}), "must not be below minReplicas"),
         spec("min above max", json!({"replicas": 5, "minReplicas": 5, "maxReplicas": 4}), "maxReplicas"),
         spec("none", json!({"replicas": 0}), "set suspend: true"),

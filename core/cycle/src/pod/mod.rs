@@ -38,7 +38,7 @@ pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<Agent<'_>>) -> Result
     let PodTemplateSpec { metadata, spec } = template;
     let mut spec = spec.unwrap_or_default();
     let overridden = match new.mode {
-        RoundMode::Recreate => containers::dress(&mut spec, &new.env, keeps_logs(job)),
+        RoundMode::Recreate => containers::dress(&mut spec, &new.env.variables(), keeps_logs(job)),
         RoundMode::Agent => under_agent(job, new, agent, &mut spec)?,
     };
     if let (Some(bytes), Some(training)) = (new.memory, spec.containers.first_mut()) {

@@ -25,7 +25,7 @@ use crate::quantity::{self, Nano};
 use crate::template::{self, Role};
 use crate::{SpecProblems, image, pod, resources};
 
-/// Most workers that a job may have.
+/// The largest number that a field of sizes takes. A job can have no more than [`eto_engine::guard::sizes::most`].
 pub const MAX_WORKERS: i64 = 100_000;
 /// `spec.backoffLimit` where there is none, as in batch/v1.
 pub const BACKOFF_LIMIT: u32 = 6;
@@ -169,6 +169,7 @@ fn sizes(job: &ElasticJob, problems: &mut SpecProblems) -> Sizes {
         (Some(a), None) | (None, Some(a)) => a,
         (None, None) => replicas.max(min),
     };
+    check_most(job, max, job_max.is_some() || policy_max.is_some(), problems);
     let from = if policy_min.is_some() || policy_max.is_some() { " (with the scaling policy's range)" } else { "" };
     if min > max {
         problems.add(
@@ -187,6 +188,21 @@ fn sizes(job: &ElasticJob, problems: &mut SpecProblems) -> Sizes {
         );
     }
     Sizes { replicas, min, max }
+}
+
+/// What each worker is told of all others has its limits.
+fn check_most(job: &ElasticJob, max: u32, named: bool, problems: &mut SpecProblems) {
+    let framework = framework(job.spec.framework_type);
+    let most = sizes::most(framework);
+    if max <= most {
+        return;
+    }
+    let (what, mend) = match framework {
+        Framework::TensorFlow => ("a TensorFlow job, whose workers are all named in TF_CONFIG,", ""),
+        _ => ("a job, whose workers are each told of all others,", ", and give each worker more devices and processes"),
+    };
+    let path = if named { "spec.maxReplicas" } else { "spec.replicas" };
+    problems.add(path, format!("the largest size is {max}, and {what} can have {most}: lower it{mend}"));
 }
 
 fn legal_sizes(sizes: Option<&ReplicaSizes>, min: u32, max: u32, problems: &mut SpecProblems) -> LegalSizes {

@@ -1,6 +1,21 @@
 //! Legal sizes: which sizes a job may have between its bounds, and how others are rounded.
 
+use eto_membership::FrameworkKind;
+
+use crate::contract::Framework;
 use crate::job::{JobSpec, LegalSizes};
+
+/// Most workers that a job of this framework can have, whatever its spec says: see [`FrameworkKind::max_members`].
+pub fn most(framework: Framework) -> u32 {
+    FrameworkKind::from(framework).max_members()
+}
+
+/// The job's bounds, as far as a round can have so many members. A spec that asks for more is refused before it comes
+/// here; one that was not refused must not cost more for that.
+fn bounds(job: &JobSpec) -> (u32, u32) {
+    let most = most(job.framework);
+    (job.min.min(most), job.max.min(most))
+}
 
 /// The legal sizes of a job, ascending; empty = every size from `min` to `max` is legal.
 ///
@@ -12,7 +27,8 @@ pub fn legal(job: &JobSpec) -> Vec<u32> {
     let processes = job.processes();
     let shares = |size: &u32| batch.divides(size.saturating_mul(processes));
     if named.is_empty() {
-        (job.min..=job.max).filter(shares).collect()
+        let (min, max) = bounds(job);
+        (min..=max).filter(shares).collect()
     } else {
         named.into_iter().filter(shares).collect()
     }
@@ -20,12 +36,13 @@ pub fn legal(job: &JobSpec) -> Vec<u32> {
 
 /// Those of `replicaSizes`; empty = every size.
 fn named(job: &JobSpec) -> Vec<u32> {
+    let (min, max) = bounds(job);
     match &job.legal {
         LegalSizes::Any | LegalSizes::MultipleOf(0 | 1) => Vec::new(),
-        LegalSizes::List(sizes) => sizes.iter().copied().filter(|s| (job.min..=job.max).contains(s)).collect(),
+        LegalSizes::List(sizes) => sizes.iter().copied().filter(|s| (min..=max).contains(s)).collect(),
         LegalSizes::MultipleOf(n) => {
-            let first = job.min.div_ceil(*n).saturating_mul(*n);
-            (first..=job.max).step_by(usize::try_from(*n).unwrap_or(usize::MAX)).collect()
+            let first = min.div_ceil(*n).saturating_mul(*n);
+            (first..=max).step_by(usize::try_from(*n).unwrap_or(usize::MAX)).collect()
         }
     }
 }
@@ -53,12 +70,13 @@ pub fn up(job: &JobSpec, size: u32) -> u32 {
 /// past `from` by rounding.
 pub fn toward(job: &JobSpec, from: u32, to: u32) -> u32 {
     match to.cmp(&from) {
-        std::cmp::Ordering::Greater => down(job, to).max(from.min(job.max)),
-        std::cmp::Ordering::Less => up(job, to).min(from.max(job.min)),
+        std::cmp::Ordering::Greater => down(job, to).max(from.min(bounds(job).1)),
+        std::cmp::Ordering::Less => up(job, to).min(from.max(bounds(job).0)),
         std::cmp::Ordering::Equal => clamp(job, to),
     }
 }
 
 fn clamp(job: &JobSpec, size: u32) -> u32 {
-    size.min(job.max).max(job.min)
+    let (min, max) = bounds(job);
+    size.min(max).max(min)
 }

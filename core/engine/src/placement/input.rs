@@ -1,6 +1,6 @@
 //! What a placement policy is asked.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::Candidates;
 use crate::contract::{MemberColumns, NONE, NodeColumns, PlacementInput, WorkerRequest};
@@ -33,8 +33,8 @@ pub fn need(job: &JobSpec, before: &JobState, draft: &Plan) -> Option<Need> {
         })
         .collect();
     add.sort_unstable();
-    let is_new = |uid: &str| !before.victims.iter().any(|v| v.uid == uid);
-    let drop = draft.state.victims.iter().filter(|v| is_new(&v.uid)).count();
+    let known: HashSet<&str> = before.victims.iter().map(|v| v.uid.as_str()).collect();
+    let drop = draft.state.victims.iter().filter(|v| !known.contains(v.uid.as_str())).count();
     let need = Need { add, drop: u32::try_from(drop).unwrap_or(u32::MAX) };
     (need != Need::default()).then_some(need)
 }

@@ -1,6 +1,6 @@
 //! What a placement policy's answer amounts to.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 
 use super::filter::times;
 use super::{Candidates, Reservations};
@@ -58,14 +58,17 @@ pub fn settle(
             return Err(bad(format!("worker {worker} is placed twice")));
         }
     }
+    // Whether they are protected.
+    let members: HashMap<u32, bool> =
+        input.members.index.iter().copied().zip(input.members.protected.iter().copied()).collect();
+    let mut named = HashSet::new();
     for victim in &decision.victims {
-        let Some(at) = input.members.index.iter().position(|i| i == victim) else {
-            return Err(bad(format!("victim {victim} is not a member")));
-        };
-        if input.members.protected.get(at).copied().unwrap_or(true) {
-            return Err(bad(format!("victim {victim} is the master, which is never given up")));
+        match members.get(victim) {
+            None => return Err(bad(format!("victim {victim} is not a member"))),
+            Some(true) => return Err(bad(format!("victim {victim} is the master, which is never given up"))),
+            Some(false) => {}
         }
-        if settled.victims.contains(victim) {
+        if !named.insert(*victim) {
             return Err(bad(format!("victim {victim} is named twice")));
         }
         settled.victims.push(*victim);

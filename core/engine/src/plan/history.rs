@@ -1,6 +1,8 @@
 //! The history of a job's members: each step is compared with the state before it, and what has begun or ended since is
 //! noted. It is written with the state that has changed anyway.
 
+use std::collections::HashSet;
+
 use eto_membership::last_lines;
 
 use super::hostname;
@@ -9,8 +11,8 @@ use crate::contract::WorkerPhase;
 use crate::job::RestartPolicy;
 use crate::observe::Pod;
 use crate::state::{
-    ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_HISTORY, MAX_LOGS, MAX_NAMES,
-    Phase, ResizeRecord, RoundCause, RoundState,
+    ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_BEFORE, MAX_HISTORY, MAX_LOGS,
+    MAX_NAMES, Phase, ResizeRecord, RoundCause, RoundMember, RoundState,
 };
 use crate::time::millis;
 
@@ -150,8 +152,11 @@ impl Step<'_> {
         let left = old.filter(|r| r.agent.is_none()).map(|r| self.gone_from(r)).unwrap_or_default();
         // In the run of an earlier round nothing of ours is stopped, so there is no pause to measure.
         let goes_on = round.agent.as_ref().and_then(|a| a.native).is_some_and(|n| n.run < round.generation);
-        let mut before = old.map(|r| self.names_of(r)).unwrap_or_default();
-        before.retain(|name| !left.contains(name));
+        // Of a job with more members it is not kept who they were: the status has to have room for the round.
+        let named = old.filter(|r| usize::try_from(r.size).is_ok_and(|n| n <= MAX_BEFORE));
+        let mut before = named.map(|r| self.names_of(r)).unwrap_or_default();
+        let gone: HashSet<&String> = left.iter().collect();
+        before.retain(|name| !gone.contains(name));
         HistoryEntry {
             kind,
             by,
@@ -203,11 +208,15 @@ impl Step<'_> {
         let named = |pod: Option<&&Pod>, index: u32| {
             pod.map_or_else(|| hostname(&self.job.key.name, index), |p| p.name.clone())
         };
+        let of_index = |index: u32| {
+            let from = self.pods.partition_point(|p| p.index < index);
+            self.pods[from..].iter().take_while(move |p| p.index == index)
+        };
         if let Some(agent) = &round.agent {
-            let of = |uid: &str| self.pods.iter().find(|p| p.uid == uid);
-            return agent.members.iter().map(|m| named(of(&m.uid), m.index)).collect();
+            let of = |m: &RoundMember| of_index(m.index).find(|p| p.uid == m.uid);
+            return agent.members.iter().map(|m| named(of(m), m.index)).collect();
         }
-        let of = |index: u32| self.pods.iter().find(|p| p.index == index && p.round == round.generation);
+        let of = |index: u32| of_index(index).find(|p| p.round == round.generation);
         members_of(round).into_iter().map(|index| named(of(index), index)).collect()
     }
 
@@ -215,9 +224,9 @@ impl Step<'_> {
     fn gone_from(&self, round: &RoundState) -> Vec<String> {
         let lost =
             |pod: &&&Pod| pod.phase == WorkerPhase::Failed || pod.deleting.is_some() || self.grows_to(pod).is_some();
-        let given_up = |pod: &&&Pod| self.state.victims.iter().any(|v| v.uid == pod.uid);
+        let given_up = |pod: &&&Pod| self.is_victim(pod);
         let of_round = || self.pods.iter().filter(|p| p.round == round.generation);
-        let there: Vec<u32> = of_round().map(|p| p.index).collect();
+        let there: HashSet<u32> = of_round().map(|p| p.index).collect();
         let missing = members_of(round).into_iter().filter(|i| round.complete.is_some() && !there.contains(i));
         let mut gone: Vec<String> = missing.map(|index| hostname(&self.job.key.name, index)).collect();
         gone.extend(of_round().filter(|p| lost(p) || given_up(p)).map(|p| p.name.clone()));
@@ -290,22 +299,19 @@ impl Step<'_> {
     fn note_done(&mut self) {
         let Some(round) = self.state.round.clone() else { return };
         let Some(since) = round.running_since else { return };
+        if self.open_entry_mut().is_none_or(|e| e.generation != round.generation) {
+            return;
+        }
         let names = self.names_of(&round);
         let job = self.job.key.name.clone();
         let lost = [&self.before.change, &self.state.change].into_iter().flatten().find_map(|c| c.steps_lost);
         let Some(entry) = self.open_entry_mut().filter(|e| e.generation == round.generation) else { return };
         if matches!(entry.kind, ChangeKind::Resize | ChangeKind::Replacement | ChangeKind::Restart) {
-            let was = |name: &String| match &round.agent {
-                Some(_) => entry.before.contains(name),
-                None => entry.before.iter().any(|old| worker_of(&job, old) == worker_of(&job, name)),
-            };
-            let joined: Vec<String> = names.iter().filter(|n| !was(n)).cloned().collect();
-            let left: Vec<String> = match &round.agent {
-                Some(_) => entry.before.iter().filter(|n| !names.contains(n)).cloned().collect(),
-                None => Vec::new(),
-            };
-            add(&mut entry.joined, joined);
-            add(&mut entry.left, left);
+            if usize::try_from(entry.from).is_ok_and(|n| n <= MAX_BEFORE) {
+                let (joined, left) = changed(&job, &entry.before, &names, round.agent.is_some());
+                add(&mut entry.joined, joined);
+                add(&mut entry.left, left);
+            }
             entry.steps_lost = lost;
         }
         entry.to = round.size;
@@ -319,6 +325,18 @@ impl Step<'_> {
 fn worker_of<'n>(job: &str, pod: &'n str) -> Option<&'n str> {
     let rest = pod.strip_prefix(job)?;
     rest.strip_prefix("-worker-").or_else(|| rest.strip_prefix("-master-"))?.split('-').next()
+}
+
+/// Who of `now` was not there before, and who is not there any more. Pods that are made anew for each round are those of the
+/// same worker, and who left is told when the round begins.
+fn changed(job: &str, before: &[String], now: &[String], pods_stay: bool) -> (Vec<String>, Vec<String>) {
+    if !pods_stay {
+        let was: HashSet<Option<&str>> = before.iter().map(|name| worker_of(job, name)).collect();
+        return (now.iter().filter(|name| !was.contains(&worker_of(job, name))).cloned().collect(), Vec::new());
+    }
+    let (was, is): (HashSet<&String>, HashSet<&String>) = (before.iter().collect(), now.iter().collect());
+    let joined = now.iter().filter(|name| !was.contains(name)).cloned().collect();
+    (joined, before.iter().filter(|name| !is.contains(name)).cloned().collect())
 }
 
 /// Adds names that are not there yet, up to the limit.

@@ -6,6 +6,7 @@
 //! planning again yields nothing.
 
 mod agent;
+mod env;
 mod gang;
 mod history;
 mod life;
@@ -27,6 +28,7 @@ use crate::state::{ConditionReason, JobState, RoundMode};
 use crate::time::Time;
 
 pub use agent::{GATEWAY_PATIENCE, ProgressSeen, Stragglers, is_first_checkpoint};
+pub use env::PodEnv;
 pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
 pub use recover::{needs_group, recover};
 pub use rounds::process_envs;
@@ -92,7 +94,7 @@ pub struct NewPod {
     pub mode: RoundMode,
     /// Framework environment of this member (ranks, addresses), to override the user's. Empty with an agent, which
     /// gives each round's to the processes.
-    pub env: Vec<(String, String)>,
+    pub env: PodEnv,
     /// Where the placement policy wants it; `None` = the scheduler chooses.
     pub node: Option<NodeChoice>,
     /// Bytes of memory that its training container can have at least, where it has a limit; `None` = as the template

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use eto_membership::Order;
+use eto_membership::{MAX_MEMBERS, Order};
 
 use crate::guard::sizes;
 use crate::job::JobSpec;
@@ -11,7 +11,7 @@ use crate::state::{AgentRound, JobState, Phase, RoundCause, RoundMode, RoundStat
 use crate::time::Time;
 
 use super::Group;
-use super::step::gaps_of;
+use super::step::{fill_up, gaps_of};
 
 /// A job without pods that is younger than this is a new one.
 const NEW: Duration = Duration::from_secs(30);
@@ -44,15 +44,8 @@ pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) ->
     members.dedup();
     let reach = members.last().map_or(0, |m| m.saturating_add(1));
     // What the pods were made for; where they do not say, the highest index tells how many there were.
-    let size = of_round().map(|p| p.round_size).max().filter(|s| *s > 0).unwrap_or(reach);
-    for index in 0u32.. {
-        if u32::try_from(members.len()).is_ok_and(|n| n >= size) {
-            break;
-        }
-        if let Err(at) = members.binary_search(&index) {
-            members.insert(at, index);
-        }
-    }
+    let size = of_round().map(|p| p.round_size).max().filter(|s| *s > 0).unwrap_or(reach).min(MAX_MEMBERS);
+    fill_up(&mut members, usize::try_from(size).unwrap_or(usize::MAX));
     state.target = sizes::down(job, size);
     state.based_on = job.replicas;
     state.phase = Phase::Starting;

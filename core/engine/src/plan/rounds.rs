@@ -1,14 +1,18 @@
 //! Rounds by pod recreation: how one begins, and how its pods come to be.
 
-use eto_membership::{Batch, Candidate, Member, Round, member_env, process_env};
+use std::collections::BTreeSet;
+use std::sync::Arc;
 
+use eto_membership::{Batch, Candidate, Member, Round, process_env};
+
+use super::env::RoundEnv;
 use super::outcome::BACKOFF_CAP;
-use super::step::{Step, gaps_of, members_of};
-use super::{Action, Addressing, EventReason, NewPod, PlanFacts, hostname, service_name, target, victims};
+use super::step::{Step, fill_up, gaps_of, members_of};
+use super::{Action, Addressing, EventReason, NewPod, PlanFacts, PodEnv, hostname, service_name, target, victims};
 use crate::job::JobSpec;
 use crate::observe::Pod;
 use crate::placement::NodeChoice;
-use crate::state::{ChangeBy, JobState, Phase, RoundCause, RoundMode, RoundState, Victim};
+use crate::state::{ChangeBy, JobState, Phase, RoundCause, RoundMode, RoundState};
 use crate::time::{Time, millis};
 
 /// A pod that is being deleted on a node that is not ready is waited for this long beyond its own grace, in
@@ -114,22 +118,15 @@ impl Step<'_> {
         if members.len() > want {
             let count = members.len() - want;
             let chosen = victims::choose(self, &members, count);
+            let go: BTreeSet<u32> = chosen.iter().map(|(index, ..)| *index).collect();
+            members.retain(|m| !go.contains(m));
             for (index, pod, reason) in chosen {
-                members.retain(|m| *m != index);
-                if let Some(pod) = pod.filter(|p| !self.state.victims.iter().any(|v| v.uid == p.uid)) {
-                    let victim =
-                        Victim { pod: pod.name.clone(), uid: pod.uid.clone(), index, reason: reason.to_owned() };
-                    self.state.victims.push(victim);
+                if let Some(pod) = pod {
+                    self.name_victim(pod, index, reason);
                 }
             }
         }
-        let mut index = 0;
-        while members.len() < want {
-            if let Err(at) = members.binary_search(&index) {
-                members.insert(at, index);
-            }
-            index += 1;
-        }
+        fill_up(&mut members, want);
         members
     }
 
@@ -143,13 +140,10 @@ impl Step<'_> {
                 && step.pod(pod.index).is_some_and(|best| best.uid == pod.uid)
         };
         let stray: Vec<&Pod> = self.pods.iter().copied().filter(|p| !keep(self, p)).collect();
+        let given_up = self.victim_reasons();
         for pod in &stray {
-            let why = self
-                .state
-                .victims
-                .iter()
-                .find(|v| v.uid == pod.uid)
-                .map_or_else(|| format!("round {} is over", pod.round), |v| format!("given up: {}", v.reason));
+            let reason = given_up.get(&pod.uid);
+            let why = reason.map_or_else(|| format!("round {} is over", pod.round), |why| format!("given up: {why}"));
             self.delete(pod, &why);
         }
         if stray.iter().any(|p| self.is_waited_for(p)) {
@@ -186,20 +180,26 @@ impl Step<'_> {
 
     fn create(&mut self, round: &RoundState, members: &[u32], missing: &[u32]) {
         let Some(full) = membership(self.job, self.facts, round, members) else { return };
-        let framework = self.job.framework.into();
+        let more = batch_env(self.job, &full);
+        let all = Arc::new(RoundEnv { round: full, framework: self.job.framework.into(), more });
+        let memory = self.memory(&round.template_hash);
         self.actions.push(Action::EnsureService);
-        for index in missing {
+        // In the order of their indexes, as `missing` is.
+        for (rank, member) in all.round.members.iter().enumerate() {
+            let index = &member.index;
+            if missing.binary_search(index).is_err() {
+                continue;
+            }
             let node = self.place(*index);
-            let Some(rank) = full.rank_of(*index) else { continue };
             self.actions.push(Action::CreatePod(NewPod {
                 index: *index,
                 round: round.generation,
                 size: round.size,
                 incarnation: round.generation,
                 mode: RoundMode::Recreate,
-                env: [member_env(framework, &full, rank), batch_env(self.job, &full)].concat(),
+                env: PodEnv::Member(Arc::clone(&all), rank),
                 node,
-                memory: self.memory(&round.template_hash),
+                memory,
             }));
         }
     }

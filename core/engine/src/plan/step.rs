@@ -1,6 +1,8 @@
 //! The order of one step, and the facts that its parts share.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashSet};
+
+use eto_membership::MAX_MEMBERS;
 
 use super::history::Notes;
 use super::{Action, Event, EventReason, Plan, PlanFacts, target};
@@ -25,6 +27,8 @@ pub(super) struct Step<'a> {
     pub(super) refusal: Option<String>,
     /// UIDs of the members of the present round, where an agent drives it.
     pub(super) in_round: BTreeSet<String>,
+    /// UIDs of [`JobState::victims`].
+    pub(super) given_up: HashSet<String>,
     /// See [`Plan::wants_image`].
     pub(super) wants_image: bool,
     /// What the history is to say of this step.
@@ -44,6 +48,7 @@ impl<'a> Step<'a> {
         let (state, notes, in_round) = (before.clone(), Notes::default(), BTreeSet::new());
         let (actions, events, looks) = (vec![], vec![], vec![]);
         let (refusal, wants_image) = (None, false);
+        let given_up = state.victims.iter().map(|v| v.uid.clone()).collect();
         let mut step = Step {
             job,
             facts,
@@ -56,6 +61,7 @@ impl<'a> Step<'a> {
             looks,
             refusal,
             in_round,
+            given_up,
             wants_image,
             notes,
         };
@@ -112,8 +118,8 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn finish(mut self) -> Plan {
-        let gone = |uid: &str| !self.pods.iter().any(|p| p.uid == uid);
-        self.state.victims.retain(|v| !gone(&v.uid));
+        let there: HashSet<&str> = self.pods.iter().map(|p| p.uid.as_str()).collect();
+        self.state.victims.retain(|v| there.contains(v.uid.as_str()));
         let next_look = self.looks.iter().copied().filter(|t| *t > self.now).min();
         let Step { state, actions, events, wants_image, .. } = self;
         Plan { state, actions, events, next_look, wants_image }
@@ -214,14 +220,27 @@ impl<'a> Step<'a> {
     }
 }
 
-/// Indexes of the members of a round, ascending.
+/// Indexes of the members of a round, ascending; no more than a round can have, whatever the status says.
 pub(super) fn members_of(round: &RoundState) -> Vec<u32> {
-    let size = usize::try_from(round.size).unwrap_or(usize::MAX);
-    (0u32..).filter(|i| !round.gaps.contains(i)).take(size).collect()
+    let size = usize::try_from(round.size.min(MAX_MEMBERS)).unwrap_or(usize::MAX);
+    let gaps: HashSet<u32> = round.gaps.iter().copied().collect();
+    (0u32..).filter(|i| !gaps.contains(i)).take(size).collect()
+}
+
+/// Adds the lowest free indexes to these (ascending) ones until there are so many. Gives what was added.
+pub(super) fn fill_up(all: &mut Vec<u32>, want: usize) -> Vec<u32> {
+    if all.len() >= want {
+        return Vec::new();
+    }
+    let there: HashSet<u32> = all.iter().copied().collect();
+    let added: Vec<u32> = (0u32..).filter(|i| !there.contains(i)).take(want - all.len()).collect();
+    all.extend(&added);
+    all.sort_unstable();
+    added
 }
 
 /// The indexes that are left out below the highest of these (ascending) members.
 pub(super) fn gaps_of(members: &[u32]) -> Vec<u32> {
-    let end = members.last().map_or(0, |m| m + 1);
+    let end = members.last().map_or(0, |m| m.saturating_add(1).min(MAX_MEMBERS));
     (0..end).filter(|i| members.binary_search(i).is_err()).collect()
 }

@@ -10,6 +10,8 @@ pub const MAX_HISTORY: usize = 10;
 pub const MAX_LOGS: usize = 3;
 /// Pods that an entry names at most of those who came, and of those who went.
 pub const MAX_NAMES: usize = 8;
+/// Members that a change can begin with whose names are kept while it is under way, to tell who came and who went.
+pub const MAX_BEFORE: usize = 512;
 
 /// One change of a job's members or of their processes: from the moment it was decided to the moment all of the members
 /// it led to were at work.
@@ -48,9 +50,11 @@ pub struct HistoryEntry {
     pub failed: Option<FailedWorker>,
     /// Names of pods that are no members any more, at most [`MAX_NAMES`].
     pub left: Vec<String>,
-    /// Names of pods that have become members, at most [`MAX_NAMES`]. Empty where all have.
+    /// Names of pods that have become members, at most [`MAX_NAMES`]. Empty where all have, or where who was
+    /// there before is not kept ([`MAX_BEFORE`]).
     pub joined: Vec<String>,
-    /// Names of the pods that were members before (by recreation: of those that were not lost). Empty once it has ended.
+    /// Names of the pods that were members before (by recreation: of those that were not lost). Empty once it has ended,
+    /// and where there were more than [`MAX_BEFORE`].
     pub before: Vec<String>,
 }
 

@@ -16,4 +16,5 @@ mod stories;
 mod view;
 mod volumes;
 mod wants;
+mod wide;
 mod world;

@@ -47,7 +47,7 @@ fn a_new_job_gets_its_service_and_all_of_its_pods() {
     let p = step(&spec, &JobState::default(), &[]);
     assert_eq!(p.actions[0], Action::EnsureService);
     assert_eq!(created(&p).iter().map(|n| n.index).collect::<Vec<_>>(), [0, 1, 2]);
-    let env = &created(&p)[1].env;
+    let env = created(&p)[1].env.variables();
     let get = |key: &str| env.iter().find(|(k, _)| k == key).unwrap().1.as_str();
     assert_eq!((get("RANK"), get("WORLD_SIZE")), ("1", "3"));
     assert_eq!(get("MASTER_ADDR"), "demo-worker-0.demo.team-a.svc");

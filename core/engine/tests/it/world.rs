@@ -212,7 +212,8 @@ impl World {
         let mut ranks: Vec<u32> = Vec::new();
         for pod in live {
             let new = self.envs.get(&pod.uid).unwrap();
-            let get = |key: &str| new.env.iter().find(|(k, _)| k == key).unwrap().1.clone();
+            let env = new.env.variables();
+            let get = |key: &str| env.iter().find(|(k, _)| k == key).unwrap().1.clone();
             assert_eq!(get("WORLD_SIZE"), state.target.to_string());
             ranks.push(get("RANK").parse().unwrap());
         }

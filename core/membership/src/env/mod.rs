@@ -9,7 +9,15 @@ use serde::{Deserialize, Serialize};
 
 pub use native::native_env;
 
+use crate::hosts::host_list;
 use crate::{Member, Round};
+
+/// Most members that a round can have. What every member is told of all of them grows with the square of their number:
+/// at this many an order of an agent's round is about half a MiB, sent to each.
+pub const MAX_MEMBERS: u32 = 4096;
+/// Most members of a `TensorFlow` round. `TF_CONFIG` names all of them in one variable, for which Linux has 128 KiB
+/// (`MAX_ARG_STRLEN`): 512 of the longest names that pods of a job can have are 96 KiB.
+pub const MAX_TENSORFLOW_MEMBERS: u32 = 512;
 
 /// Which variables a framework reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,6 +30,16 @@ pub enum FrameworkKind {
     Jax,
     /// Anything else: the `ETO_*` variables alone.
     Custom,
+}
+
+impl FrameworkKind {
+    /// Most members that a round of this framework can have.
+    pub fn max_members(self) -> u32 {
+        match self {
+            FrameworkKind::TensorFlow => MAX_TENSORFLOW_MEMBERS,
+            FrameworkKind::PyTorch | FrameworkKind::Jax | FrameworkKind::Custom => MAX_MEMBERS,
+        }
+    }
 }
 
 /// Variables that are only defaults: what the user sets stands. All others are facts of the round, and the user's own
@@ -46,7 +64,9 @@ pub fn is_default(name: &str) -> bool {
 ///
 /// `ETO_*` is given to every framework: `ETO_JOB` (namespace/name), `ETO_ROUND` (generation), `ETO_ROUND_ID` (the job's
 /// UID and the generation: never that of another job of this name), `ETO_RANK` and `ETO_WORLD_SIZE` (members, not
-/// processes), `ETO_COORDINATOR` (host:port), `ETO_HOSTS` (addresses in rank order, comma-separated).
+/// processes), `ETO_COORDINATOR` (host:port), `ETO_HOSTS` (addresses in rank order, comma-separated). Where these have more
+/// than [`crate::MAX_HOSTS_BYTES`] together `ETO_HOSTS` is left out, and `ETO_HOST_PATTERN` has them if they differ by the
+/// members' indexes alone (`demo-worker-[0-2047].demo.team-a.svc`).
 ///
 /// PyTorch: with one process per member `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` and `MASTER_*` are all
 /// that `python train.py` needs. With more, `RANK` is the node's rank and `WORLD_SIZE` counts processes (Kubeflow's
@@ -142,16 +162,16 @@ impl<'a> Place<'a> {
     }
 
     fn common(&self, round: &Round, rank: usize) -> Variables {
-        let hosts: Vec<&str> = round.members.iter().map(|m| m.address.as_str()).collect();
-        vec![
+        let mut common = vec![
             ("ETO_JOB", round.job.clone()),
             ("ETO_ROUND", round.generation.to_string()),
             ("ETO_ROUND_ID", round.id.clone()),
             ("ETO_RANK", rank.to_string()),
             ("ETO_WORLD_SIZE", round.members.len().to_string()),
             ("ETO_COORDINATOR", self.endpoint.clone()),
-            ("ETO_HOSTS", hosts.join(",")),
-        ]
+        ];
+        common.extend(host_list(round));
+        common
     }
 
     /// What torch reads, apart from ranks.

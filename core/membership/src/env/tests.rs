@@ -198,3 +198,33 @@ fn a_run_is_told_what_stays_true_while_members_change() {
         assert!(is_default(name) && e.contains_key(name), "{name}");
     }
 }
+
+/// The longest string that Linux takes as one variable (`MAX_ARG_STRLEN`), its name and its end included.
+const MAX_ARG_STRLEN: usize = 128 * 1024;
+
+/// A round of so many members with the longest names that a job's pods can have: namespaces have at most 63 characters,
+/// names of jobs 50.
+fn widest(framework: FrameworkKind) -> Round {
+    let job = "j".repeat(50);
+    let address = |index: u32| format!("{job}-worker-{index}.{job}.{}.svc", "n".repeat(63));
+    let members = (0..framework.max_members()).map(|index| Candidate {
+        member: Member { index, address: address(index), uid: None, processes: 1 },
+        healthy_since_ms: None,
+    });
+    Round::plan("team-a/demo", "uid-1", 3, members.collect(), Ports { base: 65000, span: 1 }).unwrap()
+}
+
+#[test]
+fn no_variable_is_longer_than_a_process_can_start_with() {
+    for framework in ALL {
+        let round = widest(framework);
+        let last = round.members.len() - 1;
+        for env in [member_env(framework, &round, last), process_env(framework, &round, last, 0)] {
+            let longest = env.iter().map(|(name, value)| name.len() + value.len() + 2).max().unwrap_or(0);
+            assert!(longest <= MAX_ARG_STRLEN, "{framework:?}: {longest}");
+            // All of it is in the object of each pod, once for each of its containers.
+            let all: usize = env.iter().map(|(name, value)| name.len() + value.len()).sum();
+            assert!(all <= 192 * 1024, "{framework:?}: {all}");
+        }
+    }
+}

@@ -160,7 +160,7 @@ mod tests {
             size: 5,
             incarnation: 7,
             mode: RoundMode::Recreate,
-            env: Vec::new(),
+            env: eto_engine::plan::PodEnv::default(),
             node: None,
             memory: None,
         };

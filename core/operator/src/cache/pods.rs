@@ -176,12 +176,27 @@ impl Pods {
 
 impl Inner {
     fn put(&mut self, owner: &str, pod: Pod, version: u64) {
+        let Some(pod) = self.replace(owner, pod, version) else { return };
         self.remove(&pod.uid);
         let owner = self.jobs.get_key_value(owner).map_or_else(|| Arc::from(owner), |(known, _)| Arc::clone(known));
         self.known.insert(pod.uid.clone(), (Arc::clone(&owner), version));
         let pods = Arc::make_mut(self.jobs.entry(owner).or_default());
         let at = pods.partition_point(|p| (p.index, &p.name) < (pod.index, &pod.name));
         pods.insert(at, pod);
+    }
+
+    /// Puts a pod in its own place, as almost all news is of one that is there: of many others none has to move. Gives it back
+    /// where it has none.
+    fn replace(&mut self, owner: &str, pod: Pod, version: u64) -> Option<Pod> {
+        let known = self.known.get_mut(&pod.uid).filter(|(of, _)| &**of == owner);
+        let (Some(known), Some(pods)) = (known, self.jobs.get_mut(owner)) else { return Some(pod) };
+        let at = pods.partition_point(|p| (p.index, &p.name) < (pod.index, &pod.name));
+        if pods.get(at).is_none_or(|p| p.uid != pod.uid) {
+            return Some(pod);
+        }
+        let place = Arc::make_mut(pods).get_mut(at)?;
+        (known.1, *place) = (version, pod);
+        None
     }
 
     fn bury(&mut self, uid: &str) {

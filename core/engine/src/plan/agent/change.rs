@@ -1,6 +1,8 @@
 //! Planned changes: growth, shrinking, another template. Up to the moment of the stop training goes on, and what was
 //! decided can be taken back.
 
+use std::collections::HashSet;
+
 use super::super::EventReason;
 use super::super::step::Step;
 use super::super::victims;
@@ -9,7 +11,7 @@ use super::orders::Begin;
 use crate::contract::WorkerPhase;
 use crate::guard::sizes;
 use crate::observe::Pod;
-use crate::state::{Change, ChangeStep, RoundCause, RoundOrder, Victim};
+use crate::state::{Change, ChangeStep, RoundCause, RoundOrder};
 use crate::time::millis;
 
 impl<'a> Step<'a> {
@@ -165,7 +167,8 @@ impl<'a> Step<'a> {
                 self.name_victim(pod, *index, reason);
             }
         }
-        pool.retain(|p| !chosen.iter().any(|(index, ..)| *index == p.index));
+        let go: HashSet<u32> = chosen.iter().map(|(index, ..)| *index).collect();
+        pool.retain(|p| !go.contains(&p.index));
         let why = match master {
             Some(_) if members == target => "the master is back".to_owned(),
             _ => format!("shrink from {members} to {target}"),
@@ -197,13 +200,6 @@ impl<'a> Step<'a> {
         for pod in idle.into_iter().take(usize::try_from(surplus).unwrap_or(usize::MAX)) {
             let reason = if self.has_joined(pod) { "it is not needed any more" } else { "it is pending" };
             self.name_victim(pod, pod.index, reason);
-        }
-    }
-
-    pub(super) fn name_victim(&mut self, pod: &Pod, index: u32, reason: &str) {
-        if !self.is_victim(pod) {
-            let victim = Victim { pod: pod.name.clone(), uid: pod.uid.clone(), index, reason: reason.to_owned() };
-            self.state.victims.push(victim);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use eto_membership::{MemberRecord, MemberState, SUSPECT_AFTER_MS};
 
-use super::super::step::Step;
+use super::super::step::{Step, fill_up};
 use crate::contract::WorkerPhase;
 use crate::job::RestartPolicy;
 use crate::observe::Pod;
@@ -116,10 +116,6 @@ impl<'a> Step<'a> {
             && !self.is_victim(pod)
     }
 
-    pub(super) fn is_victim(&self, pod: &Pod) -> bool {
-        self.state.victims.iter().any(|v| v.uid == pod.uid)
-    }
-
     /// Whether it can be taken into a round that it was not in.
     pub(super) fn has_joined(&self, pod: &Pod) -> bool {
         self.is_fit(pod) && self.record(pod).is_some_and(|r| !r.suspected && !r.report.address.is_empty())
@@ -134,7 +130,7 @@ impl<'a> Step<'a> {
     /// further on.
     pub(super) fn workers(&self) -> Vec<&'a Pod> {
         let mut all: Vec<&'a Pod> = self.pods.iter().copied().filter(|p| self.holds_place(p)).collect();
-        all.sort_by_key(|p| (p.index, !self.is_member(p), !self.has_joined(p), p.incarnation));
+        all.sort_by_cached_key(|p| (p.index, !self.is_member(p), !self.has_joined(p), p.incarnation));
         all.dedup_by_key(|p| p.index);
         all
     }
@@ -161,17 +157,7 @@ impl<'a> Step<'a> {
 
     /// Adds the lowest free indexes to these (ascending) ones, up to the target. Gives what was added.
     pub(super) fn fill_up(&self, all: &mut Vec<u32>) -> Vec<u32> {
-        let want = usize::try_from(self.state.target).unwrap_or(usize::MAX);
-        let mut added = Vec::new();
-        let mut index = 0;
-        while all.len() < want {
-            if let Err(at) = all.binary_search(&index) {
-                all.insert(at, index);
-                added.push(index);
-            }
-            index += 1;
-        }
-        added
+        fill_up(all, usize::try_from(self.state.target).unwrap_or(usize::MAX))
     }
 
     /// The job's template is not the one that the round's pods are of.

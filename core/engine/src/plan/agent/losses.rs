@@ -1,5 +1,7 @@
 //! Members that are lost, and what follows: the others go on at once, or wait for a replacement.
 
+use std::collections::HashSet;
+
 use eto_membership::{LOSS_GRACE_MS, MemberState};
 
 use super::super::EventReason;
@@ -178,7 +180,7 @@ impl<'a> Step<'a> {
     fn replace(&mut self, losses: &[Loss<'a>], why: &str, charged: bool) {
         let in_place = self.job.restart == RestartPolicy::OnFailure;
         let is_out = |loss: &Loss<'a>| !matches!(loss, Loss::Exited(..)) || !in_place;
-        let out: Vec<&str> =
+        let out: HashSet<&str> =
             losses.iter().filter(|l| is_out(l)).filter_map(Loss::pod).map(|p| p.uid.as_str()).collect();
         for loss in losses {
             if let Loss::OutOfMemory(pod) = loss {
@@ -189,7 +191,7 @@ impl<'a> Step<'a> {
                 self.name_victim(pod, pod.index, &loss.what());
             }
         }
-        let fit = |p: &&Pod| self.is_fit(p) && !out.contains(&p.uid.as_str());
+        let fit = |p: &&Pod| self.is_fit(p) && !out.contains(p.uid.as_str());
         let left: Vec<&Pod> = self.member_pods().into_iter().filter(fit).collect();
         let grace_ms = if losses.iter().all(Loss::is_orderly) {
             millis(self.job.elasticity.drain_deadline)
@@ -213,7 +215,8 @@ impl<'a> Step<'a> {
     pub(super) fn with_joined(&self, mut members: Vec<&'a Pod>) -> Vec<&'a Pod> {
         let want = count(members.len()).max(self.state.target);
         let extra = self.workers().into_iter().filter(|p| !self.is_member(p) && self.has_joined(p));
-        let extra: Vec<&Pod> = extra.filter(|p| members.iter().all(|m| m.index != p.index)).collect();
+        let taken: HashSet<u32> = members.iter().map(|m| m.index).collect();
+        let extra: Vec<&Pod> = extra.filter(|p| !taken.contains(&p.index)).collect();
         members.extend(extra);
         let most = want.min(count(members.len()));
         let size = sizes::at_most(self.job, most).unwrap_or(most);
@@ -226,7 +229,9 @@ impl<'a> Step<'a> {
     pub(super) fn agent_losses(&self) -> Vec<Loss<'a>> {
         let Some(agent) = self.agent().filter(|a| a.order != RoundOrder::Gather) else { return Vec::new() };
         let heard = self.is_anybody_heard();
-        agent.members.iter().filter_map(|m| self.loss(m, heard)).collect()
+        let starting = self.round().is_some_and(|r| r.running_since.is_none());
+        let waited_for = (heard && starting).then(|| agent.stopping.iter().map(String::as_str).collect());
+        agent.members.iter().filter_map(|m| self.loss(m, waited_for.as_ref())).collect()
     }
 
     fn of(&self, member: &RoundMember) -> Option<&'a Pod> {
@@ -234,9 +239,9 @@ impl<'a> Step<'a> {
         self.pods[from..].iter().take_while(|p| p.index == member.index).find(|p| p.uid == member.uid).copied()
     }
 
-    fn loss(&self, member: &RoundMember, others_are_heard: bool) -> Option<Loss<'a>> {
+    /// `waited_for`: UIDs of the pods that are to stop, while a round starts and some of its members are heard of.
+    fn loss(&self, member: &RoundMember, waited_for: Option<&HashSet<&str>>) -> Option<Loss<'a>> {
         let Some(pod) = self.of(member) else { return Some(Loss::Gone(member.index)) };
-        let starting = self.round().is_some_and(|r| r.running_since.is_none());
         if self.grows_to(pod).is_some() {
             return Some(Loss::OutOfMemory(pod));
         }
@@ -260,18 +265,18 @@ impl<'a> Step<'a> {
         {
             return Some(Loss::Exited(pod, code));
         }
-        if starting && others_are_heard { self.late(pod) } else { None }
+        self.late(pod, waited_for?)
     }
 
     /// A member that keeps the others waiting beyond a deadline.
-    fn late(&self, pod: &'a Pod) -> Option<Loss<'a>> {
+    fn late(&self, pod: &'a Pod, waited_for: &HashSet<&str>) -> Option<Loss<'a>> {
         let agent = self.agent()?;
         let since = agent.in_force?;
         let passed = |ms: u64| Time(since.0.saturating_add(ms)) <= self.now;
         match agent.order {
             RoundOrder::Gather => None,
             RoundOrder::Stop => {
-                let waited_for = agent.stopping.contains(&pod.uid) && !self.has_stopped(pod);
+                let waited_for = waited_for.contains(pod.uid.as_str()) && !self.has_stopped(pod);
                 let late = passed(agent.grace_ms.saturating_add(STOP_MARGIN_MS));
                 (late && waited_for && self.is_missed(pod)).then_some(Loss::Silent(pod))
             }

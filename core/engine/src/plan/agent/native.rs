@@ -6,6 +6,8 @@
 //! (a node that is cut off sends no last word), what closes its rendezvous (it ended with a code of its own) and the
 //! loss of the store begin another run, as all other rounds do.
 
+use std::collections::HashSet;
+
 use super::super::EventReason;
 use super::super::step::{Step, gaps_of};
 use super::facts::count;
@@ -32,9 +34,10 @@ impl<'a> Step<'a> {
     /// The run that a round of these members begins. All their agents must have said that they can; of one that is not
     /// heard of counts what it was in before.
     pub(super) fn run_of(&self, members: &[RoundMember], before: &AgentRound, generation: u64) -> Option<Native> {
+        let of_before: HashSet<&str> = before.members.iter().map(|b| b.uid.as_str()).collect();
         let can = |m: &RoundMember| match self.facts.group.and_then(|g| g.members.get(&m.uid)) {
             Some(record) => record.report.native,
-            None => before.native.is_some() && before.members.iter().any(|b| b.uid == m.uid),
+            None => before.native.is_some() && of_before.contains(m.uid.as_str()),
         };
         let all = self.wants_native() && members.iter().all(can);
         all.then_some(Native { run: generation, min: self.job.min, max: self.job.max })
@@ -57,7 +60,8 @@ impl<'a> Step<'a> {
             return false;
         }
         let mut stopping = self.to_be_stopped(&before);
-        stopping.retain(|uid| members.iter().all(|m| m.uid != *uid));
+        let go_on: HashSet<&str> = members.iter().map(|m| m.uid.as_str()).collect();
+        stopping.retain(|uid| !go_on.contains(uid.as_str()));
         let (generation, tells) = (self.next_generation(), self.has_told(begin.cause, &before));
         self.note_going_on(&old, size, begin);
         let mut indexes: Vec<u32> = members.iter().map(|m| m.index).collect();

@@ -1,5 +1,7 @@
 //! How a round begins, and how it goes from `Stop` to `Run`.
 
+use std::collections::{HashMap, HashSet};
+
 use eto_membership::{Candidate, Member, MemberRecord, MemberState, Round};
 
 use super::super::EventReason;
@@ -103,9 +105,10 @@ impl<'a> Step<'a> {
     /// Members in rank order. Those of the round before come first, so that the coordinator is one who has trained;
     /// of these the lowest index, or in a run the one who serves its store.
     pub(super) fn ranked(&self, pods: &[&Pod], before: &AgentRound) -> Vec<RoundMember> {
+        let of_before: HashMap<&str, &RoundMember> = before.members.iter().map(|m| (m.uid.as_str(), m)).collect();
         let candidate = |pod: &&Pod| {
             let record = self.record(pod);
-            let known = before.members.iter().find(|m| m.uid == pod.uid);
+            let known = of_before.get(pod.uid.as_str()).copied();
             let address = record.map(|r| &r.report.address).filter(|a| !a.is_empty()).or(known.map(|m| &m.address));
             let processes = record.map_or(known.map_or(1, |m| m.processes), |r| r.report.processes);
             let member = Member {
@@ -130,10 +133,10 @@ impl<'a> Step<'a> {
 
     /// UIDs of the pods in which something of an earlier round may run, or may yet be started.
     pub(super) fn to_be_stopped(&self, before: &AgentRound) -> Vec<String> {
-        let told = match before.order {
-            RoundOrder::Gather => Vec::new(),
-            RoundOrder::Stop => before.stopping.clone(),
-            RoundOrder::Run => before.members.iter().map(|m| &m.uid).chain(&before.stopping).cloned().collect(),
+        let told: HashSet<&String> = match before.order {
+            RoundOrder::Gather => HashSet::new(),
+            RoundOrder::Stop => before.stopping.iter().collect(),
+            RoundOrder::Run => before.members.iter().map(|m| &m.uid).chain(&before.stopping).collect(),
         };
         let runs = |p: &Pod| self.record(p).is_some_and(|r| matches!(r.report.state, MemberState::Running { .. }));
         let counts = |p: &&&Pod| self.may_run(p) && (told.contains(&p.uid) || runs(p));
@@ -171,7 +174,8 @@ impl<'a> Step<'a> {
         let waits = self.order() == RoundOrder::Stop;
         let runs = |r: &MemberRecord| matches!(r.report.state, MemberState::Running { .. }) && !r.suspected;
         let is_back = |p: &Pod| waits && self.record(p).is_some_and(runs);
-        let named = |p: &Pod| self.agent().is_some_and(|a| a.stopping.contains(&p.uid));
+        let named: HashSet<&String> = self.agent().into_iter().flat_map(|a| &a.stopping).collect();
+        let named = |p: &Pod| named.contains(&p.uid);
         let left = self.pods.iter().filter(|p| self.may_run(p) && !self.has_stopped(p));
         let left: Vec<String> = left.filter(|p| named(p) || is_back(p)).map(|p| p.uid.clone()).collect();
         let waits = !left.is_empty();

@@ -1,7 +1,9 @@
 //! Which pods there are to be, whatever round they are in.
 
+use std::collections::HashSet;
+
 use super::super::step::Step;
-use super::super::{Action, ImageCommand, NewPod};
+use super::super::{Action, ImageCommand, NewPod, PodEnv};
 use crate::observe::Pod;
 use crate::state::RoundMode;
 
@@ -9,14 +11,16 @@ impl Step<'_> {
     /// Deletes pods that no round can use, and makes those that are missing.
     pub(super) fn keep_pods(&mut self) {
         let useless: Vec<&Pod> = {
-            let workers = self.workers();
-            let works = |p: &Pod| workers.iter().any(|w| w.uid == p.uid);
-            let stops = |p: &Pod| self.agent().is_some_and(|a| a.stopping.contains(&p.uid)) && !p.is_ended();
+            let works: HashSet<&str> = self.workers().iter().map(|w| w.uid.as_str()).collect();
+            let works = |p: &Pod| works.contains(p.uid.as_str());
+            let stopping: HashSet<&String> = self.agent().into_iter().flat_map(|a| &a.stopping).collect();
+            let stops = |p: &Pod| stopping.contains(&p.uid) && !p.is_ended();
             self.pods.iter().copied().filter(|p| !self.is_member(p) && !works(p) && !stops(p)).collect()
         };
+        let given_up = self.victim_reasons();
         for pod in &useless {
-            let named = self.state.victims.iter().find(|v| v.uid == pod.uid);
-            let why = named.map_or_else(|| "no round can use it".to_owned(), |v| format!("given up: {}", v.reason));
+            let named = given_up.get(&pod.uid);
+            let why = named.map_or_else(|| "no round can use it".to_owned(), |why| format!("given up: {why}"));
             self.delete(pod, &why);
         }
         let other = self.round().map(|r| r.template_hash.clone()).unwrap_or_default();
@@ -66,7 +70,8 @@ impl Step<'_> {
         self.actions.push(Action::EnsureService);
         for index in missing {
             let node = self.place(index);
-            let of_index = self.pods.iter().filter(|p| p.index == index);
+            let from = self.pods.partition_point(|p| p.index < index);
+            let of_index = self.pods[from..].iter().take_while(|p| p.index == index);
             let incarnation = of_index.map(|p| p.incarnation).max().unwrap_or(0).saturating_add(1);
             let mode = RoundMode::Agent;
             self.actions.push(Action::CreatePod(NewPod {
@@ -75,7 +80,7 @@ impl Step<'_> {
                 size,
                 incarnation,
                 mode,
-                env: Vec::new(),
+                env: PodEnv::default(),
                 node,
                 memory,
             }));

@@ -1,5 +1,7 @@
 //! What agents are told, and what of it may be older or newer than the state.
 
+use std::collections::{HashMap, HashSet};
+
 use eto_membership::{Assignment, Member, Order, Round};
 
 use super::super::Action;
@@ -39,8 +41,8 @@ impl Step<'_> {
             if newer && published.order != Order::End && self.take_over(published) {
                 return;
             }
-            let uid_of = |m: &Member| m.uid.clone().unwrap_or_default();
-            let same = published.round.members.iter().map(uid_of).eq(self.agent().into_iter().flat_map(uids));
+            let told = published.round.members.iter().map(|m| m.uid.as_deref().unwrap_or_default());
+            let same = told.eq(self.agent().into_iter().flat_map(uids));
             if theirs == ours && !gathers && (!same || published.order == Order::End) {
                 self.renumber();
                 return;
@@ -52,9 +54,9 @@ impl Step<'_> {
     }
 
     fn take_over(&mut self, published: &Assignment) -> bool {
-        let of = |m: &Member| self.pods.iter().copied().find(|p| Some(&p.uid) == m.uid.as_ref());
-        let there: Vec<&Pod> = published.round.members.iter().filter_map(of).collect();
-        let Some(template_hash) = there.first().map(|p| p.template_hash.clone()) else { return false };
+        let pods: HashMap<&str, &Pod> = self.pods.iter().map(|p| (p.uid.as_str(), *p)).collect();
+        let mut there = published.round.members.iter().filter_map(|m| pods.get(m.uid.as_deref()?));
+        let Some(template_hash) = there.next().map(|p| p.template_hash.clone()) else { return false };
         let Some(old) = self.state.round.clone() else { return false };
         let members: Vec<RoundMember> = published
             .round
@@ -74,8 +76,9 @@ impl Step<'_> {
         let mut stopping = self.to_be_stopped(&AgentRound::default());
         let unknown = |p: &&&Pod| p.phase == WorkerPhase::Running && self.record(p).is_none() && !self.is_cut_off(p);
         stopping.extend(self.pods.iter().filter(unknown).map(|p| p.uid.clone()));
-        stopping
-            .extend(members.iter().map(|m| m.uid.clone()).filter(|uid| !stopping.contains(uid)).collect::<Vec<_>>());
+        let known: HashSet<&String> = stopping.iter().collect();
+        let more: Vec<String> = members.iter().map(|m| &m.uid).filter(|uid| !known.contains(uid)).cloned().collect();
+        stopping.extend(more);
         self.state.round = Some(RoundState {
             generation: published.round.generation,
             size: count(members.len()),
@@ -167,6 +170,6 @@ impl Step<'_> {
     }
 }
 
-fn uids(agent: &AgentRound) -> impl Iterator<Item = String> {
-    agent.members.iter().map(|m| m.uid.clone())
+fn uids(agent: &AgentRound) -> impl Iterator<Item = &str> {
+    agent.members.iter().map(|m| m.uid.as_str())
 }

@@ -26,6 +26,8 @@ const SLOW_FOR: Duration = Duration::from_secs(300);
 const LOOK: Duration = Duration::from_secs(30);
 /// One is replaced no sooner than its round has run for so long: another may be as slow, on the same node say.
 const REPLACE_AFTER: Duration = Duration::from_secs(1800);
+/// So many are told of at most: where more are slow, it is not a matter of some members.
+const MOST: usize = 32;
 /// Fewer than these have no middle that one could be far from.
 const MEMBERS_MIN: usize = 3;
 
@@ -113,11 +115,11 @@ impl<'a> Step<'a> {
         self.looks.push(now.plus(LOOK));
         self.state.stragglers.retain(|s| seen.slow.contains_key(&s.uid));
         for (uid, (since, percent)) in &seen.slow {
-            let known = self.state.stragglers.iter().any(|s| s.uid == *uid);
-            let Some(pod) = self.pods.iter().copied().find(|p| p.uid == *uid).filter(|_| !known) else { continue };
-            if now.since(*since) < SLOW_FOR {
+            let known = &self.state.stragglers;
+            if now.since(*since) < SLOW_FOR || known.len() >= MOST || known.iter().any(|s| s.uid == *uid) {
                 continue;
             }
+            let Some(pod) = self.pods.iter().copied().find(|p| p.uid == *uid) else { continue };
             let straggler = Straggler { pod: pod.name.clone(), uid: uid.clone(), since: *since };
             self.state.stragglers.push(straggler);
             let (index, minutes) = (pod.index, SLOW_FOR.as_secs() / 60);

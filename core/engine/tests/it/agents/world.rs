@@ -198,7 +198,7 @@ impl AgentWorld {
     fn create(&mut self, new: &NewPod) {
         let same = |p: &&Pod| p.index == new.index && p.incarnation == new.incarnation;
         assert_eq!(self.pods.iter().find(same), None, "a name is used by one pod at a time");
-        assert_eq!((new.mode, new.env.len()), (RoundMode::Agent, 0));
+        assert_eq!((new.mode, new.env.variables().len()), (RoundMode::Agent, 0));
         if self.pods.len() >= self.quota {
             let created = u32::try_from(self.pods.iter().filter(|p| p.deleting.is_none()).count()).unwrap();
             self.refused = Some(Refused { round: new.round, created, message: "exceeded quota".into() });
