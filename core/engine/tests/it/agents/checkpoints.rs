@@ -43,6 +43,7 @@ fn training_without_a_checkpoint_is_told_of_once_and_again_when_it_is_stopped() 
     // The first that is told takes it back.
     assert!(!is_first_checkpoint(&w.state, Some(&w.group)));
     w.checkpoint(0, 7);
+    w.pass(secs(1), u16::MAX);
     assert!(is_first_checkpoint(&w.state, Some(&w.group)), "so it is planned for");
     assert!(pass(&mut w, 1).is_empty());
     assert_eq!(told(&w), Some((true, ConditionReason::CheckpointTold)));
