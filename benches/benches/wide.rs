@@ -109,6 +109,7 @@ fn job(size: u32) -> JobSpec {
         min: 1,
         max: size,
         legal: LegalSizes::Any,
+        types: eto_engine::job::ReplicaTypes::default(),
         template: Some(TemplateFacts {
             hash: "t1".into(),
             request,

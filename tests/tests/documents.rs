@@ -234,6 +234,7 @@ fn every_job_in_the_documents_and_examples_is_valid() {
         files("examples/jobs", "yaml"),
         files("examples/pytorch", "yaml"),
         files("examples/jax", "yaml"),
+        files("examples/tensorflow", "yaml"),
         vec![root().join("README.md")],
     ]
     .concat();

@@ -81,49 +81,49 @@ fn rule(rule: &str, message: &str) -> Value {
 
 /// Rules on `spec`. `replicas` has a default, so it is always there when they run.
 pub(crate) fn spec_rules() -> Value {
-    json!([
+    let mut all = vec![
         rule(
             "!has(self.replicas) || self.replicas >= 1",
-            "replicas must be at least 1; to stop a job set suspend: true"
+            "replicas must be at least 1; to stop a job set suspend: true",
         ),
         rule(
             "!has(self.minReplicas) || !has(self.maxReplicas) || self.minReplicas <= self.maxReplicas",
-            "minReplicas must not be above maxReplicas"
+            "minReplicas must not be above maxReplicas",
         ),
         rule(
             "!has(self.minReplicas) || !has(self.replicas) || self.replicas >= self.minReplicas",
-            "replicas must not be below minReplicas"
+            "replicas must not be below minReplicas",
         ),
         rule(
             "!has(self.maxReplicas) || !has(self.replicas) || self.replicas <= self.maxReplicas",
-            "replicas must not be above maxReplicas"
+            "replicas must not be above maxReplicas",
         ),
         rule(
             "!has(self.scalingPolicy) || !has(self.scalingPolicy.minReplicas) || !has(self.replicas) || \
              self.replicas >= self.scalingPolicy.minReplicas",
-            "replicas must not be below scalingPolicy.minReplicas"
+            "replicas must not be below scalingPolicy.minReplicas",
         ),
         rule(
             "!has(self.scalingPolicy) || !has(self.scalingPolicy.maxReplicas) || !has(self.replicas) || \
              self.replicas <= self.scalingPolicy.maxReplicas",
-            "replicas must not be above scalingPolicy.maxReplicas"
+            "replicas must not be above scalingPolicy.maxReplicas",
         ),
         rule(
             "has(self.frameworkType) == has(oldSelf.frameworkType) && \
              (!has(self.frameworkType) || self.frameworkType == oldSelf.frameworkType)",
-            "frameworkType can't be changed; make a new job"
+            "frameworkType can't be changed; make a new job",
         ),
         rule(
             "!has(self.elasticity) || !has(self.elasticity.mode) || self.elasticity.mode != 'Native' || \
              !has(self.frameworkType) || self.frameworkType == 'PyTorch'",
-            "elasticity.mode Native needs frameworkType PyTorch: it is the elasticity of torchrun"
+            "elasticity.mode Native needs frameworkType PyTorch: it is the elasticity of torchrun",
         ),
         rule(
             &at_most(MAX_WORKERS),
             &format!(
                 "a job can have at most {MAX_WORKERS} workers, since each is told of all others: lower maxReplicas (or \
                  replicas), and give each worker more devices and nprocPerNode processes"
-            )
+            ),
         ),
         rule(
             &format!(
@@ -133,9 +133,62 @@ pub(crate) fn spec_rules() -> Value {
             &format!(
                 "a TensorFlow job can have at most {MAX_TENSORFLOW_WORKERS} workers, since the variable TF_CONFIG names all \
                  of them: lower maxReplicas (or replicas)"
-            )
+            ),
         ),
-    ])
+    ];
+    all.extend(types_rules());
+    Value::Array(all)
+}
+
+/// Rules on `spec.replicaTypes` and what it goes with.
+fn types_rules() -> [Value; 9] {
+    [
+        rule(
+            "!has(self.replicaTypes) || size(self.replicaTypes) == 0 || (has(self.frameworkType) && \
+             self.frameworkType in ['TensorFlow', 'Custom'])",
+            "replicaTypes needs frameworkType TensorFlow or Custom: members of other frameworks are all workers",
+        ),
+        rule(
+            "!has(self.replicaTypes) || !has(self.frameworkType) || self.frameworkType != 'TensorFlow' || \
+             self.replicaTypes.all(t, t.name in ['chief', 'ps', 'evaluator'])",
+            "replicaTypes of TensorFlow are chief, ps and evaluator",
+        ),
+        rule(
+            "!has(self.replicaTypes) || self.replicaTypes.all(t, !(t.name in ['worker', 'master']))",
+            "replicaTypes must not be named worker or master: members without a type are workers, and index 0 has the first \
+             type",
+        ),
+        rule(
+            "!has(self.replicaTypes) || self.replicaTypes.all(t, t.name != 'chief' || t.replicas == 1)",
+            "replicaTypes can have one chief only",
+        ),
+        rule(
+            "!has(self.replicaTypes) || !has(self.minReplicas) || \
+             (has(self.scalingPolicy) && has(self.scalingPolicy.minReplicas)) || \
+             self.replicaTypes.map(t, t.replicas).sum() < self.minReplicas",
+            "replicaTypes must have fewer members than minReplicas: they count towards it, and one worker at least must be \
+             left",
+        ),
+        rule(
+            "!has(self.replicaTypes) || !has(self.replicas) || \
+             self.replicaTypes.map(t, t.replicas).sum() < self.replicas",
+            "replicaTypes must have fewer members than replicas: they count towards it, and one worker at least must be left",
+        ),
+        rule(
+            "!has(self.replicaTypes) || !has(self.master)",
+            "master can't be set beside replicaTypes: give the first type a template of its own",
+        ),
+        rule(
+            "!has(self.replicaTypes) || !has(self.elasticity) || !has(self.elasticity.globalBatchSize)",
+            "elasticity.globalBatchSize can't be set beside replicaTypes",
+        ),
+        rule(
+            "has(self.replicaTypes) == has(oldSelf.replicaTypes) && (!has(self.replicaTypes) || \
+             (self.replicaTypes.map(t, t.name) == oldSelf.replicaTypes.map(t, t.name) && \
+             self.replicaTypes.map(t, t.replicas) == oldSelf.replicaTypes.map(t, t.replicas)))",
+            "names and numbers of replicaTypes can't be changed; make a new job",
+        ),
+    ]
 }
 
 /// The largest size of the job is no more than this: the smaller of its maximum and its scaling policy's, else `replicas`.

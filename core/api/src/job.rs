@@ -82,6 +82,13 @@ pub struct ElasticJobSpec {
     /// The worker with index 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub master: Option<Master>,
+    /// Members that are something else than workers: a chief, parameter servers, an evaluator. Their number is fixed and
+    /// counts towards every size of the job; all other members are workers. In the order of this list they have the
+    /// first indexes; they are in every round and never given up. Needs frameworkType TensorFlow or Custom; names and
+    /// numbers can't be changed. Default: all are workers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 8), extend("x-kubernetes-list-type" = "map", "x-kubernetes-list-map-keys" = ["name"]))]
+    pub replica_types: Option<Vec<ReplicaType>>,
     /// What happens when a worker fails. Default `OnFailure`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub restart_policy: Option<RestartPolicy>,
@@ -177,6 +184,26 @@ pub struct ReplicaSizes {
 #[serde(rename_all = "camelCase")]
 pub struct Master {
     /// Pod template of its own, as in core/v1. Default: the workers' template.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "schema::any_object")]
+    pub template: Option<Value>,
+}
+
+/// Members of one type.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ReplicaType {
+    /// `chief`, `ps` or `evaluator`; with frameworkType Custom any name but `worker` and `master`. The role label of its
+    /// pods, and a part of their names. The job has succeeded when its `chief` has, where there is one, else when all
+    /// workers have.
+    #[schemars(length(min = 1, max = 63), regex(pattern = "^[a-z]([-a-z0-9]*[a-z0-9])?$"))]
+    pub name: String,
+    /// How many there are. Default 1.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 100_000), default = "one")]
+    pub replicas: Option<i64>,
+    /// Pod template of its own, as in core/v1, so that it need not have what workers need, such as a GPU. Default: the
+    /// workers' template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub template: Option<Value>,

@@ -40,6 +40,14 @@ impl Stage {
         Stage(dir)
     }
 
+    /// The same job of another framework.
+    fn of_framework(self, name: &str) -> Stage {
+        let path = self.0.path().join("job.yaml");
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::write(path, text.replace("frameworkType: PyTorch", &format!("frameworkType: {name}"))).unwrap();
+        self
+    }
+
     /// Serves a policy that asks for `size`, under the name `sizer`.
     fn ask_for(&self, size: u32) {
         let dir = self.0.path().join("policies");
@@ -208,6 +216,35 @@ fn several_processes_in_a_worker_have_ranks_of_their_own() {
     let want = (0..4).map(|rank| format!("process {rank}/4 local {}/2 worker {}", rank % 2, rank / 2));
     assert_eq!(run.lines("process", 4), want.collect());
     assert_eq!(run.end().0, Some(0));
+}
+
+#[test]
+fn a_chief_and_a_server_stay_while_workers_come() {
+    let tell = "echo type $ETO_REPLICA_TYPE $ETO_REPLICA_TYPE_INDEX of $ETO_ROUND in $ETO_REPLICA_TYPES; ";
+    let chief = "if [ $ETO_REPLICA_TYPE = chief ]; then while ! [ -e end ]; do sleep 0.02; done; exit 0; fi; ";
+    let types = format!(
+        "  replicaTypes:\n  - name: chief\n  - name: ps\n    template: {{spec: {{containers: [{{name: s, command: [bash, -c, \
+         'echo server; {tell}exec sleep 1000']}}]}}}}\n"
+    );
+    let spec = SCALING.replace("minReplicas: 1", "minReplicas: 3") + &types;
+    let stage = Stage::new(3, &spec, &format!("trap 'exit 143' TERM; {tell}{chief}{WAIT}")).of_framework("Custom");
+    // A policy sizes the workers: two of them are four members.
+    stage.ask_for(2);
+    let mut run = stage.run();
+    let told = |all: &[&str], round: u32| -> BTreeSet<String> {
+        let types: Vec<&str> = all.iter().map(|member| member.split(' ').next().unwrap()).collect();
+        all.iter().map(|member| format!("type {member} of {round} in {}", types.join(","))).collect()
+    };
+    assert_eq!(run.lines("type", 3), told(&["chief 0", "ps 0", "worker 0"], 1));
+    run.ever("the server's own command", |n| n["line"] == "server");
+    assert_eq!(run.lines("type", 4), told(&["chief 0", "ps 0", "worker 0", "worker 1"], 2));
+    let grown = run.ever("all ready", |n| n["kind"] == "job" && n["ready"] == 4);
+    assert_eq!(grown["target"], 4);
+    std::fs::write(stage.0.path().join("end"), "").unwrap();
+    let (code, news) = run.end();
+    assert_eq!(code, Some(0));
+    let last = news.iter().rfind(|n| n["kind"] == "job").unwrap();
+    assert_eq!((&last["phase"], &last["failures"]), (&Value::from("Succeeded"), &Value::from(0)), "{last}");
 }
 
 #[test]

@@ -100,20 +100,21 @@ pub(crate) fn has_command(container: &Container) -> bool {
 ///
 /// # Errors
 /// What is wrong with the template.
-pub fn question(job: &ElasticJob, role: Role) -> Result<Option<ImageQuestion>, SpecProblems> {
+pub fn question(job: &ElasticJob, role: Role<'_>) -> Result<Option<ImageQuestion>, SpecProblems> {
     let spec = template::merged(job, role)?.and_then(|t| t.spec);
     let namespace = job.metadata.namespace.clone().unwrap_or_else(|| "default".to_owned());
     Ok(spec.and_then(|spec| asked(namespace, &spec)))
 }
 
-/// What is to be asked for all pods of a job: nothing, or up to two questions where the master has a template of its own.
+/// What is to be asked for all pods of a job: nothing, or up to one question for each template that it has.
 ///
 /// # Errors
 /// What is wrong with the templates.
 pub fn questions(job: &ElasticJob) -> Result<Vec<ImageQuestion>, SpecProblems> {
-    let mut all: Vec<ImageQuestion> =
-        [question(job, Role::Worker)?, question(job, Role::Master)?].into_iter().flatten().collect();
-    all.dedup();
+    let mut all: Vec<ImageQuestion> = Vec::new();
+    for role in Role::all(job) {
+        all.extend(question(job, role)?.filter(|q| !all.contains(q)));
+    }
     Ok(all)
 }
 

@@ -12,6 +12,7 @@ pub mod log;
 pub mod pod;
 mod problems;
 pub mod quantity;
+mod replicas;
 pub mod resources;
 pub mod service;
 pub mod spec;

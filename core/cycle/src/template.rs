@@ -1,6 +1,6 @@
 //! The pod template of a job: read from JSON, its short forms merged in.
 
-use eto_api::{ElasticJob, labels};
+use eto_api::{ElasticJob, ReplicaType, labels};
 use k8s_openapi::api::core::v1::{
     Affinity, Container, EnvVar, PodSpec, PodTemplateSpec, TopologySpreadConstraint, Volume, VolumeMount,
 };
@@ -9,28 +9,54 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::SpecProblems;
+use crate::{SpecProblems, replicas};
 
 /// Which pod of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Role {
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Role<'a> {
     /// The worker with index 0.
     Master,
     Worker,
+    /// One of the `at`-th of the job's `replicaTypes`.
+    Other {
+        at: usize,
+        of: &'a ReplicaType,
+    },
 }
 
-impl Role {
-    /// The role of the worker with this index.
-    pub fn of(index: u32) -> Role {
-        if index == 0 { Role::Master } else { Role::Worker }
+impl<'a> Role<'a> {
+    /// The role of the member with this index, and its place within it: among those of its type, in the job for workers.
+    pub fn of(job: &'a ElasticJob, index: u32) -> (Role<'a>, u32) {
+        let (types, written) = (replicas::types(job), job.spec.replica_types.as_deref().unwrap_or_default());
+        match types.place(index) {
+            Some((at, within)) => written.get(at).map_or((Role::Worker, index), |of| (Role::Other { at, of }, within)),
+            None if index == 0 => (Role::Master, 0),
+            None => (Role::Worker, index),
+        }
+    }
+
+    /// All roles that pods of this job have: the worker's first.
+    pub fn all(job: &'a ElasticJob) -> Vec<Role<'a>> {
+        let others = job.spec.replica_types.iter().flatten().enumerate().map(|(at, of)| Role::Other { at, of });
+        let master = Some(Role::Master).filter(|_| replicas::types(job).is_empty());
+        std::iter::once(Role::Worker).chain(master).chain(others).collect()
     }
 
     /// As in labels and pod names.
-    pub fn name(self) -> &'static str {
+    pub fn name(self) -> &'a str {
         match self {
             Role::Master => labels::ROLE_MASTER,
             Role::Worker => labels::ROLE_WORKER,
+            Role::Other { of, .. } => &of.name,
         }
+    }
+
+    /// The field of its own template, where it has one.
+    fn own_path(self, job: &ElasticJob) -> Option<String> {
+        own(job, self).map(|_| match self {
+            Role::Other { at, .. } => format!("spec.replicaTypes[{at}].template"),
+            _ => "spec.master.template".to_owned(),
+        })
     }
 }
 
@@ -38,24 +64,29 @@ impl Role {
 ///
 /// # Errors
 /// Everything in it that core/v1 does not know how to read, with field paths.
-pub fn merged(job: &ElasticJob, role: Role) -> Result<Option<PodTemplateSpec>, SpecProblems> {
-    let Some(value) = masters_own(job, role).or(job.spec.template.as_ref()) else { return Ok(None) };
+pub fn merged(job: &ElasticJob, role: Role<'_>) -> Result<Option<PodTemplateSpec>, SpecProblems> {
+    let Some(value) = own(job, role).or(job.spec.template.as_ref()) else { return Ok(None) };
     let path = path(job, role);
     let mut problems = SpecProblems::default();
-    let template = read_template(path, value, &mut problems);
+    let template = read_template(&path, value, &mut problems);
     let short = ShortForms::read(job, &mut problems);
     let Some(mut template) = template.filter(|_| problems.is_empty()) else { return Err(problems) };
     short.merge_into(&mut template, &job_selector(job));
     Ok(Some(template))
 }
 
-fn masters_own(job: &ElasticJob, role: Role) -> Option<&Value> {
-    job.spec.master.as_ref().and_then(|m| m.template.as_ref()).filter(|_| role == Role::Master)
+/// The template of a role's own.
+pub(crate) fn own<'a>(job: &'a ElasticJob, role: Role<'a>) -> Option<&'a Value> {
+    match role {
+        Role::Master => job.spec.master.as_ref().and_then(|m| m.template.as_ref()),
+        Role::Worker => None,
+        Role::Other { of, .. } => of.template.as_ref(),
+    }
 }
 
 /// The field that a role's template is written in.
-pub(crate) fn path(job: &ElasticJob, role: Role) -> &'static str {
-    if masters_own(job, role).is_some() { "spec.master.template" } else { "spec.template" }
+pub(crate) fn path(job: &ElasticJob, role: Role<'_>) -> String {
+    role.own_path(job).unwrap_or_else(|| "spec.template".to_owned())
 }
 
 /// The variable by which users of `torchrun` say how many processes a worker runs.
@@ -96,6 +127,7 @@ pub fn hash(job: &ElasticJob) -> String {
     let inputs = json!({
         "template": s.template,
         "master": s.master.as_ref().and_then(|m| m.template.as_ref()),
+        "replicaTypes": s.replica_types.as_ref().filter(|t| !t.is_empty()),
         "affinity": s.affinity,
         "topologySpreadConstraints": s.topology_spread_constraints,
         "volumes": s.volumes,

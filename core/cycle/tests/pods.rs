@@ -201,3 +201,41 @@ fn restart_policies_and_the_grace_period() {
     assert_eq!(with(json!("ExitCode"))["restartPolicy"], json!("Never"));
     assert_eq!(with(json!("Never"))["terminationGracePeriodSeconds"], json!(45));
 }
+
+#[test]
+fn members_of_a_type_have_its_name_and_may_have_its_template() {
+    let mut spec = with_container(json!({}));
+    spec["frameworkType"] = "TensorFlow".into();
+    spec["nprocPerNode"] = 2.into();
+    spec["replicaTypes"] = json!([
+        {"name": "chief"},
+        {"name": "ps", "replicas": 2, "template": {"spec": {"containers": [{"name": "server", "image": "cpu"}]}}},
+    ]);
+    let job = job(spec);
+    let of = |index| {
+        let pod = json_of(&built(&job, index));
+        let label = |name: &str| pod["metadata"]["labels"][name].clone();
+        let name = pod["metadata"]["name"].as_str().unwrap().rsplit_once('-').unwrap().0.to_owned();
+        let image = pod["spec"]["containers"][0]["image"].clone();
+        let labels = ["elastic.ai/role", "elastic.ai/index", "training.kubeflow.org/replica-index"].map(label);
+        (name, image, labels, pod["spec"]["hostname"].clone())
+    };
+    let labels = |role: &str, index: &str, within: &str| [role, index, within].map(Value::from);
+    assert_eq!(of(0), ("train-chief-0".into(), "i".into(), labels("chief", "0", "0"), "train-worker-0".into()));
+    assert_eq!(of(2), ("train-ps-1".into(), "cpu".into(), labels("ps", "2", "1"), "train-worker-2".into()));
+    assert_eq!(of(3), ("train-worker-3".into(), "i".into(), labels("worker", "3", "3"), "train-worker-3".into()));
+}
+
+#[test]
+fn a_changed_template_of_a_type_makes_new_pods() {
+    let with = |image: &str| {
+        let mut spec = with_container(json!({}));
+        spec["replicaTypes"] =
+            json!([{"name": "ps", "template": {"spec": {"containers": [{"name": "server", "image": image}]}}}]);
+        template::hash(&job(spec))
+    };
+    assert_ne!(with("a"), with("b"));
+    let mut empty = with_container(json!({}));
+    empty["replicaTypes"] = json!([]);
+    assert_eq!(template::hash(&job(empty)), template::hash(&job(with_container(json!({})))));
+}

@@ -316,3 +316,68 @@ proptest! {
         }
     }
 }
+
+fn typed(framework: &str, types: Value, more: Value) -> Value {
+    let mut spec = json!({"replicas": 4, "frameworkType": framework, "replicaTypes": types,
+        "template": {"spec": {"containers": [{"name": "c", "image": "i", "command": ["train"]}]}}});
+    spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    spec
+}
+
+#[test]
+fn types_of_members_are_read_in_their_order() {
+    let types = json!([{"name": "chief"}, {"name": "ps", "replicas": 2}]);
+    let spec = read(typed("TensorFlow", types, json!({}))).unwrap();
+    let all: Vec<(&str, u32)> = spec.types.0.iter().map(|t| (t.name.as_str(), t.replicas)).collect();
+    assert_eq!((all, spec.leader()), (vec![("chief", 1), ("ps", 2)], Some(0)));
+    assert!(read(typed("PyTorch", json!([]), json!({}))).unwrap().types.is_empty());
+}
+
+#[test]
+fn types_that_can_not_be_are_refused_with_their_paths() {
+    let wrong = |framework: &str, types: Value, more: Value| paths(typed(framework, types, more));
+    let ps = || json!([{"name": "ps", "replicas": 1}]);
+    assert_eq!(wrong("PyTorch", ps(), json!({})), ["spec.replicaTypes"]);
+    assert_eq!(wrong("TensorFlow", json!([{"name": "ps", "replicas": 4}]), json!({})), ["spec.replicaTypes"]);
+    assert_eq!(wrong("TensorFlow", ps(), json!({"minReplicas": 1})), ["spec.replicaTypes"]);
+    assert_eq!(wrong("TensorFlow", json!([{"name": "scheduler"}]), json!({})), ["spec.replicaTypes[0].name"]);
+    assert_eq!(
+        wrong(
+            "Custom",
+            json!([{"name": "worker"}, {"name": "a"}, {"name": "a"}, {"name": "A b"}]),
+            json!({"replicas": 9})
+        ),
+        ["spec.replicaTypes[0].name", "spec.replicaTypes[2].name", "spec.replicaTypes[3].name"]
+    );
+    assert_eq!(wrong("Custom", json!([{"name": "master"}]), json!({})), ["spec.replicaTypes[0].name"]);
+    assert_eq!(
+        wrong("TensorFlow", json!([{"name": "chief", "replicas": 2}]), json!({})),
+        ["spec.replicaTypes[0].replicas"]
+    );
+    assert_eq!(wrong("Custom", json!([{"name": "ps", "replicas": 0}]), json!({})), ["spec.replicaTypes[0].replicas"]);
+    assert_eq!(wrong("TensorFlow", ps(), json!({"master": {}})), ["spec.master"]);
+    let batch = json!({"elasticity": {"globalBatchSize": 64}});
+    assert_eq!(wrong("TensorFlow", ps(), batch), ["spec.elasticity.globalBatchSize"]);
+    let own = json!([{"name": "ps", "template": {"spec": {"containers": []}}}]);
+    assert_eq!(wrong("TensorFlow", own, json!({})), ["spec.replicaTypes[0].template.spec.containers"]);
+    let request = json!([{"name": "ps", "template": {"spec": {"containers": [
+        {"name": "c", "resources": {"requests": {"cpu": "much"}}}]}}}]);
+    assert_eq!(
+        wrong("TensorFlow", request, json!({})),
+        ["spec.replicaTypes[0].template.spec.containers[0].resources.requests.cpu"]
+    );
+}
+
+#[test]
+fn what_a_type_needs_is_not_what_workers_need() {
+    let own = json!([{"name": "ps", "template": {"spec": {
+        "terminationGracePeriodSeconds": 90,
+        "containers": [{"name": "server", "image": "s", "resources": {"requests": {"cpu": "8"}}}],
+    }}}]);
+    let spec = read(typed("TensorFlow", own, json!({"nprocPerNode": 2}))).unwrap();
+    let template = spec.template.as_ref().unwrap();
+    assert!(template.request.cpu.abs() < f64::EPSILON, "room is asked for workers");
+    assert_eq!((spec.processes_of(0), spec.processes_of(1)), (1, 2));
+    assert!(!template.command, "an agent needs the command of every pod");
+    assert_eq!(spec.elasticity.drain_deadline, Duration::from_secs(90));
+}

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::time::Duration;
 
-pub use eto_membership::{GlobalBatch, MAX_GLOBAL_BATCH, is_default};
+pub use eto_membership::{CHIEF, GlobalBatch, MAX_GLOBAL_BATCH, ReplicaType, ReplicaTypes, WORKER, is_default};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{Framework, MetricKind, MetricTarget, WorkerRequest};
@@ -49,6 +49,9 @@ pub struct JobSpec {
     pub max: u32,
     /// Which sizes between them it may have.
     pub legal: LegalSizes,
+    /// Members that are something else than workers, fewer than `min`: they have the first indexes, are in every round and
+    /// are never given up. They count towards every size of the job.
+    pub types: ReplicaTypes,
     /// `None` while `spec.template` is missing: the job waits and says so.
     pub template: Option<TemplateFacts>,
     /// What follows a failed worker.
@@ -92,6 +95,26 @@ impl JobSpec {
     /// Processes that one worker runs, at least 1.
     pub fn processes(&self) -> u32 {
         self.template.as_ref().map_or(1, |t| t.processes.max(1))
+    }
+
+    /// Processes that the member with this index runs, at least 1.
+    pub fn processes_of(&self, index: u32) -> u32 {
+        if self.types.is_worker(index) { self.processes() } else { 1 }
+    }
+
+    /// Whether the member with this index may be given up: not the master, and only workers.
+    pub fn may_give_up(&self, index: u32) -> bool {
+        index != 0 && self.types.is_worker(index)
+    }
+
+    /// Index of the member whose success is the job's: the chief, else the master where there are workers alone. `None` =
+    /// all workers have to succeed.
+    pub fn leader(&self) -> Option<u32> {
+        let master = match self.framework {
+            Framework::PyTorch | Framework::TensorFlow | Framework::Jax => Some(0),
+            Framework::Custom => None,
+        };
+        self.types.chief().or(master.filter(|_| self.types.is_empty()))
     }
 }
 

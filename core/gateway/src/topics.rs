@@ -43,7 +43,7 @@ impl Topics {
                 return;
             }
         }
-        match line(&Notice::Assignment(next.clone())) {
+        match line(&Notice::Assignment(Box::new(next.clone()))) {
             Ok(line) => {
                 topic.told = Some(next.clone());
                 topic.tell.send_replace(Some(line));

@@ -86,7 +86,8 @@ impl From<Outcome> for ExitCode {
 
 /// A template that can't be run is found before anything starts.
 pub(crate) fn check_template(job: &Job, options: &RunOptions) -> Result<(), RunError> {
-    for index in [0, 1] {
+    // One of each role.
+    for index in 0..=job.spec.types.count().max(1) {
         let new = NewPod {
             index,
             round: 1,

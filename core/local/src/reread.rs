@@ -49,6 +49,9 @@ fn successor(old: &Job, mut new: Job) -> Result<Option<Job>, String> {
     if new.spec.framework != old.spec.framework {
         return Err("frameworkType can't be changed; make a new job".to_owned());
     }
+    if new.spec.types != old.spec.types {
+        return Err("names and numbers of replicaTypes can't be changed; make a new job".to_owned());
+    }
     if new.object.spec == old.object.spec {
         return Ok(None);
     }

@@ -94,7 +94,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use super::*;
-    use crate::{Checkpoint, FrameworkKind, Member, Report, Round};
+    use crate::{Checkpoint, FrameworkKind, Member, ReplicaTypes, Report, Round};
 
     fn assignment(generation: u64, indexes: &[u32], order: Order) -> Assignment {
         let member = |index| Member { index, address: format!("10.0.0.{index}"), uid: None, processes: 1 };
@@ -105,6 +105,7 @@ mod tests {
             members: indexes.iter().copied().map(member).collect(),
             coordinator: 0,
             port: 29500,
+            types: ReplicaTypes::default(),
         };
         Assignment {
             round,

@@ -39,32 +39,34 @@ fn pattern(members: &[Member]) -> Option<String> {
     Some(format!("{before}[{}]{after}", ranges.join(",")))
 }
 
-/// The members as a hostfile, in rank order, `ADDRESS slots=PROCESSES` a line: what `mpirun --hostfile`, `horovodrun
+/// The workers as a hostfile, in rank order, `ADDRESS slots=PROCESSES` a line: what `mpirun --hostfile`, `horovodrun
 /// --hostfile` and the launcher of `DeepSpeed` read. An agent keeps it in the file that `ETO_HOSTFILE` names and replaces it
 /// whole with each round.
 pub fn hostfile(round: &Round) -> String {
     lines(round, " slots=")
 }
 
-/// The members as a discovery script prints them, `ADDRESS:PROCESSES` a line: `horovodrun --host-discovery-script`.
+/// The workers as a discovery script prints them, `ADDRESS:PROCESSES` a line: `horovodrun --host-discovery-script`.
 pub fn discovered_hosts(round: &Round) -> String {
     lines(round, ":")
 }
 
 fn lines(round: &Round, between: &str) -> String {
     let line = |m: &Member| format!("{}{between}{}\n", m.address, m.processes.max(1));
-    round.members.iter().map(line).collect()
+    round.members.iter().filter(|m| round.types.is_worker(m.index)).map(line).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{ReplicaType, ReplicaTypes};
 
     fn wide(count: u32, address: impl Fn(u32) -> String) -> Round {
         // One index is free, as after a loss.
         let member = |index| Member { index, address: address(index), uid: None, processes: 1 };
         let members = (0..=count).filter(|i| *i != 7).map(member).collect();
-        Round { job: "a/b".into(), generation: 1, id: "u-1".into(), members, coordinator: 0, port: 29501 }
+        let types = ReplicaTypes::default();
+        Round { job: "a/b".into(), generation: 1, id: "u-1".into(), members, coordinator: 0, port: 29501, types }
     }
 
     #[test]
@@ -90,8 +92,11 @@ mod tests {
             members: vec![member(1, "10.0.0.2", 4), member(0, "10.0.0.1", 0)],
             coordinator: 0,
             port: 29502,
+            types: ReplicaTypes::default(),
         };
         assert_eq!(hostfile(&round), "10.0.0.2 slots=4\n10.0.0.1 slots=1\n");
         assert_eq!(discovered_hosts(&round), "10.0.0.2:4\n10.0.0.1:1\n");
+        let types = ReplicaTypes(vec![ReplicaType { name: "ps".to_owned(), replicas: 1 }]);
+        assert_eq!(hostfile(&round.with_types(&types)), "10.0.0.2 slots=4\n", "nobody is started on the others");
     }
 }

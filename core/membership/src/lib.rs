@@ -11,6 +11,7 @@ mod fence;
 mod hosts;
 mod lines;
 mod protocol;
+mod replicas;
 mod reports;
 mod round;
 
@@ -23,5 +24,6 @@ pub use protocol::{
     Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Native, Notice, Order,
     PROTOCOL, Progress, Report, SUSPECT_AFTER_MS,
 };
+pub use replicas::{CHIEF, ReplicaType, ReplicaTypes, WORKER};
 pub use reports::{PROGRESS_EVERY_MS, ReportOrder};
 pub use round::{Candidate, Member, Ports, Round};

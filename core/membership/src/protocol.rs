@@ -181,7 +181,7 @@ pub enum Order {
 #[serde(rename_all = "camelCase", tag = "kind", content = "data")]
 pub enum Notice {
     /// The assignment in force: sent at once and at every change.
-    Assignment(Assignment),
+    Assignment(Box<Assignment>),
     /// Nothing new; sent every [`HEARTBEAT_MS`], so that a dead connection is noticed.
     Ping,
     /// From a later version; to be passed over.

@@ -1,5 +1,7 @@
 use serde::{Deserialize, Serialize};
 
+use crate::ReplicaTypes;
+
 /// One fixed membership of a job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
@@ -16,6 +18,9 @@ pub struct Round {
     pub coordinator: usize,
     /// Port on the coordinator; changes with the generation so that a lingering socket can't get in the way.
     pub port: u16,
+    /// Which of its members are something else than workers.
+    #[serde(default, skip_serializing_if = "ReplicaTypes::is_empty")]
+    pub types: ReplicaTypes,
 }
 
 /// One member of a round.
@@ -88,7 +93,25 @@ impl Round {
             members,
             coordinator: 0,
             port: ports.of(generation),
+            types: ReplicaTypes::default(),
         })
+    }
+
+    /// The same round, of a job that has these types.
+    #[must_use]
+    pub fn with_types(self, types: &ReplicaTypes) -> Round {
+        Round { types: types.clone(), ..self }
+    }
+
+    /// Type of the member at this rank, and its place among those of its type: by index, and by rank among workers, whose
+    /// indexes have gaps. `None` if there is no such member.
+    pub fn type_of(&self, rank: usize) -> Option<(&str, usize)> {
+        let me = self.members.get(rank)?;
+        let place = match self.types.place(me.index) {
+            Some((_, within)) => usize::try_from(within).unwrap_or(usize::MAX),
+            None => self.members[..rank].iter().filter(|m| self.types.is_worker(m.index)).count(),
+        };
+        Some((self.types.name(me.index), place))
     }
 
     /// The rank of the member with this index, if it is in the round.

@@ -27,11 +27,11 @@ pub enum Rule {
     StartsByOrder,
     /// Nobody is told to run while processes of an earlier round run that could have been waited for.
     StoppedFirst,
-    /// Never fewer than the minimum, nor another illegal size, by the operator's hand.
+    /// Never fewer than the minimum, nor another illegal size, by the operator's hand, nor without all who are no workers.
     LegalSize,
     /// In a run, in which members change without a stop, the store that they meet at stays where it is.
     OneStore,
-    /// The master is not given up while it trains.
+    /// Neither the master nor who is no worker is given up while it trains.
     MasterStays,
     /// A pod goes after its processes have stopped, or after their deadline.
     DeletedAfterStop,
@@ -140,7 +140,9 @@ impl World {
             self.ghost.run.insert(generation);
             let size = u32::try_from(next.round.members.len()).unwrap_or(u32::MAX);
             let legal = sizes::at_most(&self.api.spec, size) == Some(size);
-            self.demand(legal, Rule::LegalSize, || format!("round {generation} runs with {size} members"));
+            let whole = (0..self.api.spec.types.count()).all(|index| next.round.rank_of(index).is_some());
+            let what = || format!("round {generation} runs with {size} members: {:?}", next.round.members);
+            self.demand(legal && whole, Rule::LegalSize, what);
             self.check_store(next);
             self.check_stopped(at, next);
         }
@@ -242,7 +244,8 @@ impl World {
     pub(crate) fn check_victims(&mut self, at: usize, before: &[Victim]) {
         let Some(mind) = &self.replicas[at].mind else { return };
         let new = mind.state.victims.iter().filter(|v| !before.contains(v));
-        let master = new.filter(|v| v.index == 0).find(|v| mind.knows_of_training(&v.uid)).cloned();
+        let may_go = |index: u32| self.api.spec.may_give_up(index);
+        let master = new.filter(|v| !may_go(v.index)).find(|v| mind.knows_of_training(&v.uid)).cloned();
         let kept =
             |uid: &str| self.api.pods.get(uid).is_some_and(|p| p.deleting.is_none() && !p.is_ended() && !p.disrupted);
         if let Some(victim) = master.filter(|v| kept(&v.uid)) {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use eto_engine::contract::{Framework, WorkerRequest};
 use eto_engine::job::{
-    CleanPods, Elasticity, ElasticityMode, JobKey, JobSpec, LegalSizes, RestartPolicy, TemplateFacts,
+    CleanPods, Elasticity, ElasticityMode, JobKey, JobSpec, LegalSizes, ReplicaTypes, RestartPolicy, TemplateFacts,
 };
 use eto_engine::time::Time;
 
@@ -127,6 +127,7 @@ fn job(random: &mut Random, calm: bool) -> JobSpec {
         min,
         max,
         legal: if random.percent(15) && min <= 2 && max >= 2 { LegalSizes::MultipleOf(2) } else { LegalSizes::Any },
+        types: ReplicaTypes::default(),
         template: Some(TemplateFacts {
             hash: "t0".into(),
             request,

@@ -9,6 +9,14 @@ use serde_json::{Value, json};
 
 fn refused() -> Vec<(&'static str, Value, &'static str)> {
     let spec = |name, spec: Value, words| (name, json!({"metadata": {"name": "job"}, "spec": spec}), words);
+    let types = |name, more: Value, words| {
+        let mut spec =
+            json!({"replicas": 4, "frameworkType": "TensorFlow", "replicaTypes": [{"name": "ps", "replicas": 2}]});
+        for (field, value) in more.as_object().into_iter().flatten() {
+            spec[field] = value.clone();
+        }
+        (name, json!({"metadata": {"name": "job"}, "spec": spec}), words)
+    };
     let named = |name: &str, words| ("name", json!({"metadata": {"name": name}, "spec": {"replicas": 3}}), words);
     vec![
         spec(
@@ -51,6 +59,33 @@ fn refused() -> Vec<(&'static str, Value, &'static str)> {
             json!({"replicas": 3, "frameworkType": "JAX", "elasticity": {"mode": "Native"}}),
             "Native needs frameworkType PyTorch",
         ),
+        types("servers of torch", json!({"frameworkType": "PyTorch"}), "needs frameworkType TensorFlow or Custom"),
+        spec(
+            "servers of the default framework",
+            json!({"replicas": 4, "replicaTypes": [{"name": "ps"}]}),
+            "needs frameworkType TensorFlow or Custom",
+        ),
+        types("servers alone", json!({"replicas": 2}), "one worker at least must be left"),
+        types("servers to the minimum", json!({"minReplicas": 2}), "fewer members than minReplicas"),
+        types("two of a name", json!({"replicaTypes": [{"name": "ps"}, {"name": "ps"}]}), "Duplicate value"),
+        types(
+            "a type of TensorFlow's own",
+            json!({"replicaTypes": [{"name": "scheduler"}]}),
+            "chief, ps and evaluator",
+        ),
+        types(
+            "workers by name",
+            json!({"frameworkType": "Custom", "replicaTypes": [{"name": "worker"}]}),
+            "must not be named worker or master",
+        ),
+        types(
+            "no label",
+            json!({"frameworkType": "Custom", "replicaTypes": [{"name": "A b"}]}),
+            "replicaTypes[0].name",
+        ),
+        types("two chiefs", json!({"replicaTypes": [{"name": "chief", "replicas": 2}]}), "one chief only"),
+        types("a master beside", json!({"master": {}}), "master can't be set beside replicaTypes"),
+        types("a shared batch", json!({"elasticity": {"globalBatchSize": 64}}), "globalBatchSize can't be set"),
         spec("unknown framework", json!({"replicas": 3, "frameworkType": "Caffe"}), "PyTorch"),
         spec(
             "unknown mode",
@@ -94,17 +129,28 @@ pub(crate) async fn changes_are_held_to_the_rules(world: Arc<World>) -> Outcome 
     world.make_namespace(&world.namespace).await?;
     let job = json!({"apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "job"},
         "spec": {"replicas": 3, "maxReplicas": 5, "frameworkType": "PyTorch"}});
+    let typed = json!({"apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "typed"},
+        "spec": {"replicas": 4, "frameworkType": "TensorFlow", "replicaTypes": [{"name": "chief"}, {"name": "ps"}]}});
     world.jobs().create(&PostParams::default(), &serde_json::from_value(job)?).await?;
-    for (change, words) in [
-        (json!({"spec": {"frameworkType": "JAX"}}), "frameworkType can't be changed"),
-        (json!({"spec": {"replicas": 6}}), "must not be above maxReplicas"),
-        (json!({"spec": {"maxReplicas": 2}}), "must not be above maxReplicas"),
+    world.jobs().create(&PostParams::default(), &serde_json::from_value(typed)?).await?;
+    let types = |all: Value| json!({"spec": {"replicaTypes": all}});
+    for (name, change, words) in [
+        ("job", json!({"spec": {"frameworkType": "JAX"}}), "frameworkType can't be changed"),
+        ("job", json!({"spec": {"replicas": 6}}), "must not be above maxReplicas"),
+        ("job", json!({"spec": {"maxReplicas": 2}}), "must not be above maxReplicas"),
+        ("typed", types(json!([{"name": "chief"}, {"name": "ps", "replicas": 2}])), "can't be changed"),
+        ("typed", types(json!([{"name": "ps"}, {"name": "chief"}])), "can't be changed"),
+        ("typed", types(Value::Null), "can't be changed"),
+        ("typed", json!({"spec": {"replicas": 2}}), "one worker at least must be left"),
     ] {
-        match world.jobs().patch("job", &PatchParams::default(), &Patch::Merge(&change)).await {
+        match world.jobs().patch(name, &PatchParams::default(), &Patch::Merge(&change)).await {
             Err(kube::Error::Api(status)) if status.code == 422 && status.message.contains(words) => {}
             other => return Err(Failure(format!("{change}: expected `{words}`, got {other:?}"))),
         }
     }
+    let template = json!({"spec": {"containers": [{"name": "server", "image": "cpu"}]}});
+    let other = types(json!([{"name": "chief"}, {"name": "ps", "template": template}]));
+    world.jobs().patch("typed", &PatchParams::default(), &Patch::Merge(&other)).await?;
     let n = world.namespace.as_str();
     let said = world.cluster.kubectl(&["-n", n, "scale", "elasticjob", "job", "--replicas=40"]);
     let Err(Failure(said)) = said else { return Err(Failure("scaling to 40 was accepted".into())) };

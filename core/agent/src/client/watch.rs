@@ -50,7 +50,7 @@ async fn watch(client: &Client, assignments: &mpsc::Sender<Assignment>, counts: 
         for line in lines.take(&data)? {
             // A line that can't be read is of a later version.
             if let Ok(Notice::Assignment(assignment)) = serde_json::from_slice(&line)
-                && assignments.send(assignment).await.is_err()
+                && assignments.send(*assignment).await.is_err()
             {
                 return Ok(());
             }

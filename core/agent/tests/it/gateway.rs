@@ -173,7 +173,7 @@ async fn notices(mut stream: BufReader<TlsStream<TcpStream>>, shared: &Shared) -
     assignment.mark_changed();
     loop {
         let notice = match timeout(PING, assignment.changed()).await {
-            Ok(_) => assignment.borrow_and_update().clone().map(Notice::Assignment),
+            Ok(_) => assignment.borrow_and_update().clone().map(|a| Notice::Assignment(Box::new(a))),
             Err(_) => Some(Notice::Ping),
         };
         let Some(notice) = notice else { continue };

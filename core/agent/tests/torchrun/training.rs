@@ -5,7 +5,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use eto_membership::{Assignment, FrameworkKind, Member, Native, Order, Report, Round};
+use eto_membership::{Assignment, FrameworkKind, Member, Native, Order, ReplicaTypes, Report, Round};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use tempfile::TempDir;
@@ -125,7 +125,15 @@ impl Training {
         };
         let members = (0u32..).zip(names).map(member).collect();
         let id = format!("job-uid-{generation}");
-        let round = Round { job: "team/job".to_owned(), generation, id, members, coordinator: 0, port };
+        let round = Round {
+            job: "team/job".to_owned(),
+            generation,
+            id,
+            members,
+            coordinator: 0,
+            port,
+            types: ReplicaTypes::default(),
+        };
         let native = Some(Native { run, min: 1, max: 3 });
         let (framework, env, why) = (FrameworkKind::PyTorch, BTreeMap::new(), String::new());
         self.gateway.assign(Assignment { round, order, framework, grace_ms: 60_000, native, env, why, hung: false });

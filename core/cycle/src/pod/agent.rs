@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use eto_api::FrameworkType;
+use eto_api::ElasticJob;
 use eto_engine::job::is_default;
 use eto_membership::{Candidate, Member, Ports, Round, member_env};
 use k8s_openapi::api::core::v1::{
@@ -19,7 +19,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use super::containers;
 use crate::image::{self, ImageConfig, ImageProblem};
 use crate::template::PROCESSES;
-use crate::{SpecProblems, spec};
+use crate::{SpecProblems, replicas, spec};
 
 /// Audience of the tokens that pods show to the gateway: worth nothing to the API server or to anyone else.
 pub const AUDIENCE: &str = "elastic-training-gateway";
@@ -127,14 +127,15 @@ fn readiness(host_network: bool) -> Probe {
 }
 
 /// Variables of the user that the agent sets anew for each round.
-pub(super) fn overridden(spec: &PodSpec, framework: Option<FrameworkType>) -> Vec<String> {
-    let framework = spec::framework(framework).into();
+pub(super) fn overridden(spec: &PodSpec, job: &ElasticJob) -> Vec<String> {
+    let framework = spec::framework(job.spec.framework_type).into();
     // Which variables there are does not depend on who is in the round.
     let anyone = Candidate {
         member: Member { index: 0, address: String::new(), uid: None, processes: 1 },
         healthy_since_ms: None,
     };
     let round = Round::plan("", "", 1, vec![anyone], Ports::default());
+    let round = round.map(|r| r.with_types(&replicas::types(job)));
     let names = round.map(|r| member_env(framework, &r, 0)).unwrap_or_default();
     let own = spec.containers.first().and_then(|c| c.env.as_ref());
     // What the user may say: the number of processes, which is read from the template, and defaults.

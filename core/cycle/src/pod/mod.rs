@@ -33,7 +33,7 @@ pub struct BuiltPod {
 /// # Errors
 /// What is wrong with the template or its short forms.
 pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<Agent<'_>>) -> Result<Option<BuiltPod>, SpecProblems> {
-    let role = Role::of(new.index);
+    let (role, _) = Role::of(job, new.index);
     let Some(template) = template::merged(job, role)? else { return Ok(None) };
     let PodTemplateSpec { metadata, spec } = template;
     let mut spec = spec.unwrap_or_default();
@@ -73,9 +73,8 @@ pub fn build(job: &ElasticJob, new: &NewPod, agent: Option<Agent<'_>>) -> Result
 }
 
 /// Variables that a template of the job sets, and each of its rounds sets anew; sorted.
-pub(crate) fn overridden(job: &ElasticJob, templates: [&PodSpec; 2]) -> Vec<String> {
-    let framework = job.spec.framework_type;
-    let mut names: Vec<String> = templates.into_iter().flat_map(|t| agent::overridden(t, framework)).collect();
+pub(crate) fn overridden<'a>(job: &ElasticJob, templates: impl Iterator<Item = &'a PodSpec>) -> Vec<String> {
+    let mut names: Vec<String> = templates.flat_map(|t| agent::overridden(t, job)).collect();
     names.sort();
     names.dedup();
     names
@@ -93,8 +92,12 @@ fn under_agent(
         problems.add("spec.elasticity.agent", "there is no gateway that an agent in the pod could speak to");
         return Err(problems);
     };
-    let processes = template::processes(job, spec, &mut problems);
-    let mut overridden = agent::overridden(spec, job.spec.framework_type);
+    let (role, _) = Role::of(job, new.index);
+    let processes = match role {
+        Role::Other { .. } => 1,
+        Role::Master | Role::Worker => template::processes(job, spec, &mut problems),
+    };
+    let mut overridden = agent::overridden(spec, job);
     containers::dress(spec, &[], keeps_logs(job));
     let meta = &job.metadata;
     let name =
@@ -105,7 +108,7 @@ fn under_agent(
         processes,
         drain_seconds: drain_seconds(job),
         keeps_logs: keeps_logs(job),
-        path: template::path(job, Role::of(new.index)),
+        path: &template::path(job, role),
     };
     match agent::inject(spec, setup, &of) {
         Ok(more) => overridden.extend(more),
@@ -116,12 +119,14 @@ fn under_agent(
     problems.or(overridden)
 }
 
-/// Name of the pod: `<job>-master-0-<suffix>` or `<job>-worker-<index>-<suffix>`. The suffix differs between
+/// Name of the pod: `<job>-master-0-<suffix>`, `<job>-worker-<index>-<suffix>`, or `<job>-<type>-<index of the
+/// type>-<suffix>`. The suffix differs between
 /// incarnations, since a successor may be there before its predecessor is gone.
 pub fn pod_name(job: &ElasticJob, index: u32, incarnation: u64) -> String {
     let name = job.metadata.name.as_deref().unwrap_or_default();
     let uid = job.metadata.uid.as_deref().unwrap_or_default();
-    format!("{name}-{}-{index}-{}", Role::of(index).name(), suffix(uid, incarnation, index))
+    let (role, within) = Role::of(job, index);
+    format!("{name}-{}-{within}-{}", role.name(), suffix(uid, incarnation, index))
 }
 
 /// Five characters that read well and spell no words, as in names that Kubernetes makes.
@@ -145,7 +150,8 @@ pub(crate) fn owner(job: &ElasticJob) -> Option<OwnerReference> {
 
 fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {
     let name = job.metadata.name.clone().unwrap_or_default();
-    let role = Role::of(new.index).name();
+    let (role, within) = Role::of(job, new.index);
+    let role = role.name();
     [
         (labels::ELASTIC_JOB, name.clone()),
         (labels::JOB_NAME, name.clone()),
@@ -158,7 +164,7 @@ fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {
         (labels::KUBEFLOW_JOB_NAME, name),
         (labels::KUBEFLOW_JOB_ROLE, role.to_string()),
         (labels::KUBEFLOW_REPLICA_TYPE, role.to_string()),
-        (labels::KUBEFLOW_REPLICA_INDEX, new.index.to_string()),
+        (labels::KUBEFLOW_REPLICA_INDEX, within.to_string()),
         (labels::KUBEFLOW_OPERATOR_NAME, labels::MANAGER.to_string()),
     ]
     .into_iter()

@@ -23,7 +23,7 @@ pub use scaling::BUILT_IN;
 
 use crate::quantity::{self, Nano};
 use crate::template::{self, Role};
-use crate::{SpecProblems, image, pod, resources};
+use crate::{SpecProblems, image, pod, replicas, resources};
 
 /// The largest number that a field of sizes takes. A job can have no more than [`eto_engine::guard::sizes::most`].
 pub const MAX_WORKERS: i64 = 100_000;
@@ -48,6 +48,7 @@ pub fn job_spec(job: &ElasticJob) -> Result<JobSpec, SpecProblems> {
     let key = key(job, &mut problems);
     let sizes = sizes(job, &mut problems);
     let legal = legal_sizes(s.replica_sizes.as_ref(), sizes.min, sizes.max, &mut problems);
+    let types = replicas::checked(job, sizes.min, &mut problems);
     let (template, grace) = template_facts(job, &mut problems).unzip();
     let elasticity = elasticity(job, grace.flatten(), &mut problems);
     let seconds = |path: &str, v: Option<i64>, problems: &mut SpecProblems| {
@@ -64,6 +65,7 @@ pub fn job_spec(job: &ElasticJob) -> Result<JobSpec, SpecProblems> {
         min: sizes.min,
         max: sizes.max,
         legal,
+        types,
         template,
         restart: match s.restart_policy {
             None | Some(ApiRestartPolicy::OnFailure) => RestartPolicy::OnFailure,
@@ -121,7 +123,7 @@ fn key(job: &ElasticJob, problems: &mut SpecProblems) -> JobKey {
 }
 
 /// Whether a service may have this name (RFC 1035 label, without the length).
-fn dns_label(name: &str) -> bool {
+pub(crate) fn dns_label(name: &str) -> bool {
     name.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
         && name.starts_with(|c: char| c.is_ascii_lowercase())
         && !name.ends_with('-')
@@ -235,8 +237,8 @@ fn legal_sizes(sizes: Option<&ReplicaSizes>, min: u32, max: u32, problems: &mut 
     }
 }
 
-/// What the engine needs of the templates. Of two different ones the larger request counts: capacity is asked for any
-/// worker. With them the longest `terminationGracePeriodSeconds` that the templates name.
+/// What the engine needs of the templates. Of two different ones of workers the larger request counts: capacity is asked for
+/// any worker. With them the longest `terminationGracePeriodSeconds` that the templates name.
 fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<(TemplateFacts, Option<Duration>)> {
     let mut read = |role| match template::merged(job, role) {
         Ok(t) => t,
@@ -249,25 +251,34 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<(Temp
             None
         }
     };
-    let worker = read(Role::Worker)?;
-    let master = read(Role::Master)?;
-    let (w, m) = (worker.spec.unwrap_or_default(), master.spec.unwrap_or_default());
-    resources::check("spec.template", &w, problems);
-    if job.spec.master.as_ref().is_some_and(|m| m.template.is_some()) {
-        resources::check("spec.master.template", &m, problems);
+    let mut specs = Vec::new();
+    for role in Role::all(job) {
+        specs.push((role, read(role)?.spec.unwrap_or_default()));
     }
-    let (a, b) = (resources::scheduling(&w), resources::scheduling(&m));
-    let request = WorkerRequest { cpu: a.cpu.max(b.cpu), memory: a.memory.max(b.memory), gpus: a.gpus.max(b.gpus) };
-    let processes = template::processes(job, &w, problems);
+    for (role, spec) in specs.iter().filter(|(r, _)| *r == Role::Worker || template::own(job, *r).is_some()) {
+        resources::check(&template::path(job, *role), spec, problems);
+    }
+    let (_, worker) = specs.first()?;
+    let mut request = WorkerRequest::default();
+    for (_, spec) in specs.iter().filter(|(role, _)| !matches!(role, Role::Other { .. })) {
+        let own = resources::scheduling(spec);
+        let most = |a: f64, b: f64| a.max(b);
+        request = WorkerRequest {
+            cpu: most(request.cpu, own.cpu),
+            memory: most(request.memory, own.memory),
+            gpus: most(request.gpus, own.gpus),
+        };
+    }
+    let processes = template::processes(job, worker, problems);
     let has_command = |s: &PodSpec| s.containers.first().is_some_and(image::has_command);
-    let grace = [&w, &m].into_iter().filter_map(|s| u64::try_from(s.termination_grace_period_seconds?).ok()).max();
+    let grace = specs.iter().filter_map(|(_, s)| u64::try_from(s.termination_grace_period_seconds?).ok()).max();
     let facts = TemplateFacts {
         hash: template::hash(job),
         request,
-        containers: resources::per_container(&w),
+        containers: resources::per_container(worker),
         processes,
-        overridden: pod::overridden(job, [&w, &m]),
-        command: has_command(&w) && has_command(&m),
+        overridden: pod::overridden(job, specs.iter().map(|(_, s)| s)),
+        command: specs.iter().all(|(_, s)| has_command(s)),
     };
     Some((facts, grace.map(Duration::from_secs)))
 }

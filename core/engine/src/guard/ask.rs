@@ -5,6 +5,7 @@ use std::borrow::Cow;
 use super::circuit;
 use crate::contract::{KeptState, MAX_STATE, MAX_TARGET, ScalingDecision, ScalingInput};
 use crate::decision::Failure;
+use crate::job::JobSpec;
 use crate::policy::{Asked, CallFailure, FailureKind, PolicyId, ScalingPolicy};
 use crate::state::Memory;
 use crate::time::Time;
@@ -24,6 +25,7 @@ pub(super) struct Heard<'a> {
 
 /// Asks the job's own policy and keeps the state it returns.
 pub(super) fn own<'a>(
+    job: &JobSpec,
     memory: &mut Memory,
     input: &'a ScalingInput,
     policy: Result<&'a dyn ScalingPolicy, CallFailure>,
@@ -47,7 +49,7 @@ pub(super) fn own<'a>(
         return heard;
     }
     let input = with_state(memory, input, policy);
-    match check(policy.evaluate(&input)) {
+    match check(job, policy.evaluate(&input)) {
         Ok(answer) => {
             heard.fuel = answer.fuel;
             circuit::answered(memory, &id.digest);
@@ -61,9 +63,14 @@ pub(super) fn own<'a>(
 }
 
 /// Asks the built-in policy instead, which takes no config of the job's module and keeps no state.
-pub(super) fn instead<'a>(heard: &mut Heard<'a>, input: &'a ScalingInput, fallback: &'a dyn ScalingPolicy) {
+pub(super) fn instead<'a>(
+    job: &JobSpec,
+    heard: &mut Heard<'a>,
+    input: &'a ScalingInput,
+    fallback: &'a dyn ScalingPolicy,
+) {
     let input = ScalingInput { config: "{}".to_owned(), state: None, ..input.clone() };
-    if let Ok(answer) = check(fallback.evaluate(&input)) {
+    if let Ok(answer) = check(job, fallback.evaluate(&input)) {
         heard.id = Some(fallback.id().clone());
         heard.fuel += answer.fuel;
         heard.answer = Some(answer.value);
@@ -77,16 +84,20 @@ pub(super) fn charge(memory: &mut Memory, id: &PolicyId, failure: CallFailure, n
     (failure, in_a_row).into()
 }
 
-/// The host checks answers as well; the guard does not rely on it.
-pub(super) fn check(asked: Asked<ScalingDecision>) -> Asked<ScalingDecision> {
-    let answer = asked?;
+/// The host checks answers as well; the guard does not rely on it. A policy speaks of workers: what it asks for becomes
+/// a size of the job, members of other types included.
+pub(super) fn check(job: &JobSpec, asked: Asked<ScalingDecision>) -> Asked<ScalingDecision> {
+    let mut answer = asked?;
     let bad = |message: String| Err(CallFailure { kind: FailureKind::BadAnswer, message });
     match (&answer.value.target, &answer.value.state) {
         (Some(target), _) if *target > MAX_TARGET => bad(format!("a target of {target} is above {MAX_TARGET}")),
         (_, Some(state)) if state.len() > MAX_STATE => {
             bad(format!("{} bytes of state are more than {MAX_STATE}", state.len()))
         }
-        _ => Ok(answer),
+        _ => {
+            answer.value.target = answer.value.target.map(|workers| workers.saturating_add(job.types.count()));
+            Ok(answer)
+        }
     }
 }
 

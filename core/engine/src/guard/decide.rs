@@ -125,10 +125,10 @@ fn by_policy(
     if memory.recommendations.is_empty() || moved {
         behavior::note(&mut memory.recommendations, decision.from, rules.longest_window(), now);
     }
-    let mut heard = ask::own(memory, &view.input, policy, now);
+    let mut heard = ask::own(job, memory, &view.input, policy, now);
     let use_fallback = scaling.on_failure == FailurePolicy::BuiltIn && !scaling.metrics.is_empty();
     if let (true, Some(fallback)) = (heard.failure.is_some() && use_fallback, fallback) {
-        ask::instead(&mut heard, &view.input, fallback);
+        ask::instead(job, &mut heard, &view.input, fallback);
     }
     decision.policy = heard.id.take();
     decision.fuel = heard.fuel;
@@ -186,7 +186,7 @@ fn doubt(
     }
     let shrinks = course.size < from;
     let case = if shrinks { Case::Worst } else { Case::Best };
-    match ask::check(policy.evaluate(&fill::filled(view, input, case))) {
+    match ask::check(course.job, policy.evaluate(&fill::filled(view, input, case))) {
         Ok(answer) => {
             course.decision.fuel += answer.fuel;
             let sure = answer.value.target.unwrap_or(from);

@@ -28,7 +28,8 @@ pub fn need(job: &JobSpec, before: &JobState, draft: &Plan) -> Option<Need> {
         .actions
         .iter()
         .filter_map(|a| match a {
-            Action::CreatePod(pod) => Some(pod.index),
+            // The request that nodes are chosen by is a worker's: where others run is the scheduler's choice.
+            Action::CreatePod(pod) if job.types.is_worker(pod.index) => Some(pod.index),
             _ => None,
         })
         .collect();
@@ -87,7 +88,7 @@ pub fn input(ask: &Ask<'_>) -> PlacementInput {
             node: live.iter().map(|p| place(p)).collect(),
             ready: live.iter().map(|p| p.is_ready()).collect(),
             started_ms: live.iter().map(|p| p.started.map_or(0, |t| t.0)).collect(),
-            protected: live.iter().map(|p| p.index == 0).collect(),
+            protected: live.iter().map(|p| !ask.job.may_give_up(p.index)).collect(),
         },
         request: ask.request,
         add: ask.need.add.clone(),

@@ -65,7 +65,9 @@ pub fn settle(
     for victim in &decision.victims {
         match members.get(victim) {
             None => return Err(bad(format!("victim {victim} is not a member"))),
-            Some(true) => return Err(bad(format!("victim {victim} is the master, which is never given up"))),
+            Some(true) => {
+                return Err(bad(format!("victim {victim} is the master or no worker, which is never given up")));
+            }
             Some(false) => {}
         }
         if !named.insert(*victim) {

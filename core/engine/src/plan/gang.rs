@@ -14,14 +14,18 @@ impl Step<'_> {
         if let Some(refused) = self.facts.refused.filter(|r| r.round == round.generation && round.complete.is_none()) {
             let message = refused.message.clone();
             self.refusal = Some(message.clone());
-            self.fall_back(refused.created, &format!("pods were refused: {message}"));
+            let there = self.members().into_iter().filter_map(|i| self.pod(i));
+            let created = if self.has_types(there) { refused.created } else { 0 };
+            self.fall_back(created, &format!("pods were refused: {message}"));
             return;
         }
         let Some(complete) = round.complete else { return };
         let pods: Vec<&Pod> = self.members().into_iter().filter_map(|i| self.pod(i)).collect();
         let number = |of: fn(&Pod) -> bool| u32::try_from(pods.iter().filter(|p| of(p)).count()).unwrap_or(u32::MAX);
-        let placed = number(|p| p.node.is_some() || p.phase != WorkerPhase::Pending);
-        let started = number(|p| p.phase != WorkerPhase::Pending);
+        let usable = |of: fn(&Pod) -> bool| self.usable(&pods.iter().copied().filter(|p| of(p)).collect::<Vec<_>>());
+        let is_placed = |p: &Pod| p.node.is_some() || p.phase != WorkerPhase::Pending;
+        let has_started = |p: &Pod| p.phase != WorkerPhase::Pending;
+        let (placed, started) = (number(is_placed), number(has_started));
         if started >= round.size {
             return;
         }
@@ -29,13 +33,16 @@ impl Step<'_> {
         let no_start = complete.plus(self.job.elasticity.start_deadline);
         if self.now >= no_start {
             self.fall_back(
-                started,
+                usable(has_started),
                 &format!("{} of {} workers did not start in time", round.size - started, round.size),
             );
         } else if placed < round.size && self.now >= no_node && round.required_nodes {
             self.retry("workers waited in vain for the nodes that the placement policy demands");
-        } else if placed < round.size && self.now >= no_node && sizes::at_most(self.job, placed).is_some() {
-            self.fall_back(placed, &format!("{} of {} workers did not get a node", round.size - placed, round.size));
+        } else if placed < round.size && self.now >= no_node && sizes::at_most(self.job, usable(is_placed)).is_some() {
+            self.fall_back(
+                usable(is_placed),
+                &format!("{} of {} workers did not get a node", round.size - placed, round.size),
+            );
         } else {
             self.looks.push(no_start);
             if placed < round.size {

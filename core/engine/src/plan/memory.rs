@@ -8,9 +8,10 @@ use crate::state::GrownMemory;
 const OUT_OF_MEMORY: &str = "OOMKilled";
 
 impl Step<'_> {
-    /// Bytes of memory that the worker in the place of this one gets, if it ran out of what it had and may have more.
+    /// Bytes of memory that the worker in the place of this one gets, if it ran out of what it had and may have more. What a
+    /// worker needs says nothing of members of another type, and theirs nothing of it.
     pub(super) fn grows_to(&self, pod: &Pod) -> Option<u64> {
-        let growth = self.job.elasticity.memory_growth?;
+        let growth = self.job.elasticity.memory_growth.filter(|_| self.job.types.is_worker(pod.index))?;
         let end = pod.last_end.as_ref().filter(|e| e.reason == OUT_OF_MEMORY && pod.deleting.is_none())?;
         let limit = end.memory_limit;
         let grown = u128::from(limit) * (100 + u128::from(growth.percent)) / 100;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::step::Step;
 use super::{Action, EventReason};
-use crate::contract::{Framework, WorkerPhase};
+use crate::contract::WorkerPhase;
 use crate::job::{CleanPods, RestartPolicy};
 use crate::observe::Pod;
 use crate::state::{ConditionReason, LossClass, Phase, RoundCause};
@@ -77,22 +77,18 @@ impl<'a> Step<'a> {
         self.set_end_condition(phase, reason, message);
     }
 
-    /// PyTorch, TensorFlow and JAX end with their master (index 0), everything else when all workers have. A pod that
-    /// is being deleted proves nothing: scripts end with 0 when they are asked to stop.
+    /// PyTorch, TensorFlow and JAX end with their master (index 0) or their chief, everything else when all workers have. A
+    /// pod that is being deleted proves nothing: scripts end with 0 when they are asked to stop.
     pub(super) fn has_succeeded(&self) -> bool {
         if self.is_agent() {
             return self.has_agent_succeeded();
         }
         let done = |p: &Pod| p.phase == WorkerPhase::Succeeded && p.deleting.is_none();
-        match self.job.framework {
-            Framework::PyTorch | Framework::TensorFlow | Framework::Jax => {
-                self.pods.iter().take_while(|p| p.index == 0).any(|p| done(p))
-            }
-            Framework::Custom => {
-                let members = self.members();
-                !members.is_empty() && members.iter().all(|i| self.pod(*i).is_some_and(done))
-            }
+        if let Some(leader) = self.job.leader() {
+            return self.pods.iter().any(|p| p.index == leader && done(p));
         }
+        let workers: Vec<u32> = self.members().into_iter().filter(|i| self.job.types.is_worker(*i)).collect();
+        !workers.is_empty() && workers.iter().all(|i| self.pod(*i).is_some_and(done))
     }
 
     /// Containers that restarted in place. One fault of one worker makes its peers restart too, so the most restarted

@@ -35,13 +35,13 @@ fn membership(job: &JobSpec, facts: &PlanFacts<'_>, round: &RoundState, members:
         }
         Addressing::Host(host) => host.to_owned(),
     };
-    let processes = job.processes();
     let candidate = |index: &u32| Candidate {
-        member: Member { index: *index, address: address(*index), uid: None, processes },
+        member: Member { index: *index, address: address(*index), uid: None, processes: job.processes_of(*index) },
         healthy_since_ms: None,
     };
     let candidates = members.iter().map(candidate).collect();
-    Round::plan(&key.to_string(), &job.uid, round.generation, candidates, facts.ports)
+    let round = Round::plan(&key.to_string(), &job.uid, round.generation, candidates, facts.ports);
+    round.map(|r| r.with_types(&job.types))
 }
 
 /// The environment of each process of a new pod of the present round, in the place of [`NewPod::env`]: for who starts a
@@ -53,7 +53,7 @@ pub fn process_envs(job: &JobSpec, state: &JobState, facts: &PlanFacts<'_>, inde
         return Vec::new();
     };
     let of = |local| process_env(job.framework.into(), &full, rank, local);
-    let all = (0..job.processes()).map(of).take_while(|env| !env.is_empty());
+    let all = (0..job.processes_of(index)).map(of).take_while(|env| !env.is_empty());
     all.map(|env| [env, batch_env(job, &full)].concat()).collect()
 }
 
@@ -111,9 +111,10 @@ impl Step<'_> {
         self.pods.iter().map(|p| p.round).max().unwrap_or(0)
     }
 
-    /// The present members less the victims, or with the lowest free indexes added.
+    /// The present members less the victims, or with the lowest free indexes added. All who are no workers are among them.
     fn next_members(&mut self, size: u32) -> Vec<u32> {
         let mut members = self.members();
+        self.add_types(&mut members);
         let want = usize::try_from(size).unwrap_or(usize::MAX);
         if members.len() > want {
             let count = members.len() - want;
@@ -199,7 +200,7 @@ impl Step<'_> {
                 mode: RoundMode::Recreate,
                 env: PodEnv::Member(Arc::clone(&all), rank),
                 node,
-                memory,
+                memory: memory.filter(|_| self.job.types.is_worker(*index)),
             }));
         }
     }

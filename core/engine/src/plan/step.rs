@@ -197,6 +197,31 @@ impl<'a> Step<'a> {
         same.copied().min_by_key(|p| (p.deleting.is_some(), !p.is_ready()))
     }
 
+    /// Adds those who are no workers to these (ascending) indexes, where they are missing. Gives what was added.
+    pub(super) fn add_types(&self, members: &mut Vec<u32>) -> Vec<u32> {
+        let mut added = Vec::new();
+        for index in 0..self.job.types.count() {
+            if let Err(at) = members.binary_search(&index) {
+                members.insert(at, index);
+                added.push(index);
+            }
+        }
+        added
+    }
+
+    /// Whether all members are among these pods that are no workers.
+    pub(super) fn has_types<'p>(&self, pods: impl Iterator<Item = &'p Pod>) -> bool {
+        let types = &self.job.types;
+        let there: BTreeSet<u32> = pods.map(|p| p.index).filter(|index| !types.is_worker(*index)).collect();
+        u32::try_from(there.len()).is_ok_and(|n| n >= types.count())
+    }
+
+    /// How many of these pods, each of another index, could make up a round: none while one is missing that is no worker.
+    pub(super) fn usable(&self, pods: &[&Pod]) -> u32 {
+        let all = u32::try_from(pods.len()).unwrap_or(u32::MAX);
+        if self.has_types(pods.iter().copied()) { all } else { 0 }
+    }
+
     pub(super) fn is_sick(&self, pod: &Pod) -> bool {
         let sick = self.facts.sick_nodes;
         pod.node.as_ref().is_some_and(|n| sick.is_some_and(|s| s.contains(n)))

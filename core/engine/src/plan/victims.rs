@@ -9,13 +9,13 @@ use crate::state::Victim;
 
 /// Chooses `count` of the (ascending) members: those that are gone or have failed first, then pending ones, then those
 /// on a node that is not ready, then the placement policy's choice in its order, then the highest index. Index 0, the
-/// master, is never among them.
+/// master, is never among them, nor is who is no worker.
 pub(super) fn choose<'a>(step: &Step<'a>, members: &[u32], count: usize) -> Vec<(u32, Option<&'a Pod>, &'static str)> {
     let of_policy: HashMap<u32, usize> = step.facts.victims.iter().enumerate().map(|(at, v)| (*v, at)).collect();
     let mut ranked: Vec<_> = members
         .iter()
         .copied()
-        .filter(|index| *index != 0)
+        .filter(|index| step.job.may_give_up(*index))
         .map(|index| {
             let pod = step.pod(index);
             let (class, at, reason) = match pod {

@@ -69,9 +69,12 @@ pub struct View {
 }
 
 /// Builds the view of one job. Reads the facts and nothing else; costs O(pods x signals).
+///
+/// It is of the job's workers alone: members of other types are in no column, no signal and no size, since an idle
+/// parameter server says nothing of how many workers there should be.
 pub fn build(facts: &Facts<'_>) -> View {
     let Facts { job, state, memory, now, .. } = *facts;
-    let mut pods: Vec<&Pod> = facts.pods.iter().collect();
+    let mut pods: Vec<&Pod> = facts.pods.iter().filter(|p| job.types.is_worker(p.index)).collect();
     pods.sort_by(|a, b| (a.index, a.created, &a.uid).cmp(&(b.index, b.created, &b.uid)));
     let all = wanted(job, facts.wants);
     let mut signals: Vec<Signal> = Vec::with_capacity(all.len());
@@ -96,9 +99,9 @@ pub fn build(facts: &Facts<'_>) -> View {
         seed: seed(&job.uid, memory.sequence.saturating_add(1)),
         job: job_facts(job, state),
         bounds: Bounds {
-            min: job.min,
-            max: job.max,
-            legal: sizes::legal(job),
+            min: workers(job, job.min),
+            max: workers(job, job.max),
+            legal: sizes::legal(job).into_iter().map(|size| workers(job, size)).filter(|n| *n > 0).collect(),
             tolerance_up: behavior.map_or(TOLERANCE, |b| b.up.tolerance),
             tolerance_down: behavior.map_or(TOLERANCE, |b| b.down.tolerance),
         },
@@ -107,12 +110,17 @@ pub fn build(facts: &Facts<'_>) -> View {
         signals,
         metrics,
         capacity: facts.capacity,
-        resize: resize_facts(state),
+        resize: resize_facts(job, state),
         config: scaling.map_or_else(|| "{}".to_owned(), |s| s.config.clone()),
         state: memory.policy_state.clone(),
     };
     let mend = requests::mend(job, &pods, &gauges);
     View { input, seen, gauges, mend }
+}
+
+/// How many workers a job of this size has.
+fn workers(job: &JobSpec, size: u32) -> u32 {
+    size.saturating_sub(job.types.count())
 }
 
 /// Facts of a job that do not change with the moment, as policies of both kinds are given them.
@@ -145,8 +153,8 @@ fn sizes_of(job: &JobSpec, state: &JobState, pods: &[&Pod]) -> Sizes {
     let there = |p: &&&Pod| p.deleting.is_none();
     let ready = |p: &&&Pod| there(p) && p.is_ready();
     Sizes {
-        replicas: job.replicas,
-        target: effective_target(job, state),
+        replicas: workers(job, job.replicas),
+        target: workers(job, effective_target(job, state)),
         current: count(pods.iter().filter(there)),
         ready: count(pods.iter().filter(ready)),
     }
@@ -174,13 +182,13 @@ fn columns(pods: &[&Pod]) -> WorkerColumns {
     }
 }
 
-fn resize_facts(state: &JobState) -> ResizeFacts {
+fn resize_facts(job: &JobSpec, state: &JobState) -> ResizeFacts {
     state.last_resize.as_ref().map_or(
         ResizeFacts { last_ms: 0, last_cost_ms: 0, last_from: 0, last_refused: false },
         |r| ResizeFacts {
             last_ms: r.decided.0,
             last_cost_ms: millis(r.pause()),
-            last_from: r.from,
+            last_from: workers(job, r.from),
             last_refused: r.refused,
         },
     )

@@ -8,8 +8,8 @@ use eto_engine::contract::{
     WorkerPhase, WorkerRequest,
 };
 use eto_engine::job::{
-    CleanPods, Elasticity, FailurePolicy, JobKey, JobSpec, LegalSizes, MetricSpec, Mode, RestartPolicy, ScalingSpec,
-    TemplateFacts,
+    CleanPods, Elasticity, FailurePolicy, JobKey, JobSpec, LegalSizes, MetricSpec, Mode, ReplicaType, ReplicaTypes,
+    RestartPolicy, ScalingSpec, TemplateFacts,
 };
 use eto_engine::observe::Pod;
 use eto_engine::policy::{Answer, Asked, CallFailure, FailureKind, PolicyId, ScalingPolicy};
@@ -42,6 +42,7 @@ pub(crate) fn job(min: u32, replicas: u32, max: u32) -> JobSpec {
         min,
         max,
         legal: LegalSizes::Any,
+        types: ReplicaTypes::default(),
         template: Some(TemplateFacts {
             hash: "t1".into(),
             request,
@@ -59,6 +60,16 @@ pub(crate) fn job(min: u32, replicas: u32, max: u32) -> JobSpec {
         scaling: None,
         placement: None,
         elasticity: Elasticity::default(),
+    }
+}
+
+/// A job that has members of these types beside its workers.
+pub(crate) fn job_with(types: &[(&str, u32)], min: u32, replicas: u32, max: u32) -> JobSpec {
+    let of = |(name, replicas): &(&str, u32)| ReplicaType { name: (*name).into(), replicas: *replicas };
+    JobSpec {
+        framework: Framework::TensorFlow,
+        types: ReplicaTypes(types.iter().map(of).collect()),
+        ..job(min, replicas, max)
     }
 }
 

@@ -13,6 +13,7 @@ mod placement;
 mod plan;
 mod properties;
 mod stories;
+mod types;
 mod view;
 mod volumes;
 mod wants;

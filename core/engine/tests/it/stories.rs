@@ -148,8 +148,12 @@ impl World {
 fn any_job() -> impl Strategy<Value = JobSpec> {
     let restart =
         prop_oneof![Just(RestartPolicy::OnFailure), Just(RestartPolicy::Never), Just(RestartPolicy::ExitCode),];
-    (1u32..4, 0u32..4, 0u32..5, restart, 0u32..8).prop_map(|(min, more, most, restart, limit)| {
+    let types = prop_oneof![3 => Just(0), 1 => 1u32..3];
+    (1u32..4, 0u32..4, 0u32..5, types, restart, 0u32..8).prop_map(|(min, more, most, types, restart, limit)| {
         let mut spec = job(min, min + more, min + more + most);
+        if (1..min).contains(&types) {
+            spec.types = crate::common::job_with(&[("ps", types)], min, min, min).types;
+        }
         (spec.restart, spec.backoff_limit) = (restart, limit);
         let free =
             ScalingRules { stabilization: Duration::ZERO, select: SelectPolicy::Max, policies: vec![], tolerance: 0.1 };
@@ -202,6 +206,7 @@ proptest! {
     fn success_of_the_master_is_the_end(spec in any_job()) {
         let mut world = World::new(spec);
         world.job.framework = Framework::PyTorch;
+        world.job.types = eto_engine::job::ReplicaTypes::default();
         world.job.ttl_after_finished = Some(secs(60));
         for _ in 0..10 {
             world.operate(usize::MAX);

@@ -134,7 +134,7 @@ impl World {
             assert_eq!(round.size, state.target);
             assert!(round.generation >= self.state.last_generation, "generations never repeat");
         }
-        assert!(state.victims.iter().all(|v| v.index != 0), "the master is never a victim");
+        assert!(state.victims.iter().all(|v| self.job.may_give_up(v.index)), "never the master, and workers alone");
         for action in &plan.actions {
             if let Action::DeletePod { uid, .. } = action {
                 let pod = self.pods.iter().find(|p| p.uid == *uid).expect("only pods that are there");
@@ -204,7 +204,7 @@ impl World {
         assert_eq!(live.len(), usize::try_from(state.target).unwrap(), "exactly the right pods");
         let indexes: BTreeSet<u32> = live.iter().map(|p| p.index).collect();
         assert_eq!(indexes.len(), live.len());
-        assert!(indexes.contains(&0), "the master is there");
+        assert!((0..self.job.types.count().max(1)).all(|i| indexes.contains(&i)), "the master and all types are there");
         assert!(live.iter().all(|p| p.round == round.generation && p.is_ready()));
         assert!(state.last_resize.as_ref().is_none_or(|r| r.done.is_some()), "no resize is in flight for ever");
         let stuck = |uid: &str| self.pods.iter().any(|p| p.uid == uid && self.sick.contains(p.node.as_ref().unwrap()));
@@ -214,8 +214,8 @@ impl World {
             let new = self.envs.get(&pod.uid).unwrap();
             let env = new.env.variables();
             let get = |key: &str| env.iter().find(|(k, _)| k == key).unwrap().1.clone();
-            assert_eq!(get("WORLD_SIZE"), state.target.to_string());
-            ranks.push(get("RANK").parse().unwrap());
+            assert_eq!(get("ETO_WORLD_SIZE"), state.target.to_string());
+            ranks.push(get("ETO_RANK").parse().unwrap());
         }
         ranks.sort_unstable();
         assert_eq!(ranks, (0..state.target).collect::<Vec<_>>(), "ranks are dense");

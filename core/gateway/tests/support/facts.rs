@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use eto_membership::{Assignment, FrameworkKind, Member, MemberRecord, Order, Report, Round};
+use eto_membership::{Assignment, FrameworkKind, Member, MemberRecord, Order, ReplicaTypes, Report, Round};
 
 /// A round of two members and this order.
 pub(crate) fn assignment(generation: u64, order: Order) -> Assignment {
@@ -20,6 +20,7 @@ pub(crate) fn assignment(generation: u64, order: Order) -> Assignment {
             members: vec![member(0), member(1)],
             coordinator: 0,
             port: 29500,
+            types: ReplicaTypes::default(),
         },
         order,
         framework: FrameworkKind::PyTorch,

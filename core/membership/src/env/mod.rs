@@ -66,7 +66,9 @@ pub fn is_default(name: &str) -> bool {
 /// UID and the generation: never that of another job of this name), `ETO_RANK` and `ETO_WORLD_SIZE` (members, not
 /// processes), `ETO_COORDINATOR` (host:port), `ETO_HOSTS` (addresses in rank order, comma-separated). Where these have more
 /// than [`crate::MAX_HOSTS_BYTES`] together `ETO_HOSTS` is left out, and `ETO_HOST_PATTERN` has them if they differ by the
-/// members' indexes alone (`demo-worker-[0-2047].demo.team-a.svc`).
+/// members' indexes alone (`demo-worker-[0-2047].demo.team-a.svc`). Where not all members
+/// are workers, also `ETO_REPLICA_TYPE`, `ETO_REPLICA_TYPE_INDEX` (see [`Round::type_of`]) and `ETO_REPLICA_TYPES` (those of
+/// all members in rank order, where they have no more bytes than that).
 ///
 /// PyTorch: with one process per member `RANK`, `WORLD_SIZE`, `LOCAL_RANK`, `LOCAL_WORLD_SIZE` and `MASTER_*` are all
 /// that `python train.py` needs. With more, `RANK` is the node's rank and `WORLD_SIZE` counts processes (Kubeflow's
@@ -171,6 +173,12 @@ impl<'a> Place<'a> {
             ("ETO_COORDINATOR", self.endpoint.clone()),
         ];
         common.extend(host_list(round));
+        if let Some((name, place)) = round.type_of(rank).filter(|_| !round.types.is_empty()) {
+            common.extend([("ETO_REPLICA_TYPE", name.to_owned()), ("ETO_REPLICA_TYPE_INDEX", place.to_string())]);
+            let types: Vec<&str> = round.members.iter().map(|m| round.types.name(m.index)).collect();
+            let types = types.join(",");
+            common.extend(Some(("ETO_REPLICA_TYPES", types)).filter(|(_, t)| t.len() <= crate::MAX_HOSTS_BYTES));
+        }
         common
     }
 

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use serde_json::json;
 
 use super::*;
-use crate::{Candidate, Member, Ports};
+use crate::{Candidate, Member, Ports, ReplicaType, ReplicaTypes};
 
 fn round(addresses: &[&str], processes: u32) -> Round {
     let members = (0u32..).zip(addresses).map(|(index, a)| Candidate {
@@ -96,6 +96,69 @@ fn tensorflow_lists_all_workers_and_this_task() {
     assert_eq!(config["task"], json!({"type": "worker", "index": 1}));
     let one_machine = env(FrameworkKind::TensorFlow, &round(&["127.0.0.1", "127.0.0.1"], 1), 0);
     assert!(one_machine["TF_CONFIG"].contains(r#"["127.0.0.1:29503","127.0.0.1:29504"]"#));
+}
+
+fn types(all: &[(&str, u32)]) -> ReplicaTypes {
+    ReplicaTypes(all.iter().map(|(name, n)| ReplicaType { name: (*name).to_owned(), replicas: *n }).collect())
+}
+
+fn tf_config(round: &Round, rank: usize) -> serde_json::Value {
+    serde_json::from_str(&env(FrameworkKind::TensorFlow, round, rank)["TF_CONFIG"]).unwrap()
+}
+
+#[test]
+fn tensorflow_lists_each_type_and_tells_the_evaluator_of_a_cluster_that_it_is_not_in() {
+    let all = types(&[("chief", 1), ("ps", 2), ("evaluator", 1)]);
+    let r = round(&["c", "p0", "p1", "e", "w0", "w1"], 1).with_types(&all);
+    let cluster = json!({"chief": ["c:29503"], "ps": ["p0:29503", "p1:29503"], "worker": ["w0:29503", "w1:29503"]});
+    let tasks = [("chief", 0), ("ps", 0), ("ps", 1), ("evaluator", 0), ("worker", 0), ("worker", 1)];
+    for (rank, (of, index)) in tasks.into_iter().enumerate() {
+        let config = tf_config(&r, rank);
+        assert_eq!(config["cluster"], cluster);
+        assert_eq!(config["task"], json!({"type": of, "index": index}));
+        assert_eq!(config["environment"], "cloud");
+    }
+    let one_machine = round(&["127.0.0.1"; 6], 1).with_types(&all);
+    let ports = json!({"chief": ["127.0.0.1:29503"], "ps": ["127.0.0.1:29504", "127.0.0.1:29505"],
+        "worker": ["127.0.0.1:29507", "127.0.0.1:29508"]});
+    assert_eq!(tf_config(&one_machine, 0)["cluster"], ports);
+}
+
+#[test]
+fn servers_keep_their_place_whoever_coordinates_and_workers_have_no_gaps() {
+    // Worker 3 has been there longest, worker 2 is gone.
+    let candidates = [0, 1, 3, 4].map(|index| Candidate {
+        member: Member { index, address: format!("h{index}"), uid: None, processes: 1 },
+        healthy_since_ms: (index == 3).then_some(1),
+    });
+    let r = Round::plan("team-a/demo", "uid-1", 3, candidates.into(), Ports::default()).unwrap();
+    let r = r.with_types(&types(&[("ps", 2)]));
+    let cluster = json!({"ps": ["h0:29503", "h1:29503"], "worker": ["h3:29503", "h4:29503"]});
+    let of = |rank| tf_config(&r, rank)["task"].clone();
+    assert_eq!(tf_config(&r, 0)["cluster"], cluster);
+    assert_eq!((of(0), of(1)), (json!({"type": "worker", "index": 0}), json!({"type": "ps", "index": 0})));
+    assert_eq!((of(2), of(3)), (json!({"type": "ps", "index": 1}), json!({"type": "worker", "index": 1})));
+    has(
+        &env(FrameworkKind::Custom, &r, 3),
+        &[
+            ("ETO_RANK", "3"),
+            ("ETO_REPLICA_TYPE", "worker"),
+            ("ETO_REPLICA_TYPE_INDEX", "1"),
+            ("ETO_REPLICA_TYPES", "worker,ps,ps,worker"),
+            ("ETO_HOSTS", "h3,h0,h1,h4"),
+        ],
+    );
+}
+
+#[test]
+fn a_round_of_workers_alone_is_told_as_before() {
+    let r = round(&["a", "b"], 1);
+    assert!(env(FrameworkKind::Custom, &r, 0).keys().all(|name| !name.starts_with("ETO_REPLICA")));
+    let text = serde_json::to_string(&r).unwrap();
+    assert!(!text.contains("types"), "{text}");
+    assert_eq!(serde_json::from_str::<Round>(&text).unwrap(), r);
+    let with = r.with_types(&types(&[("ps", 1)]));
+    assert_eq!(serde_json::from_str::<Round>(&serde_json::to_string(&with).unwrap()).unwrap(), with);
 }
 
 #[test]

@@ -152,7 +152,7 @@ impl Images {
     /// It is not known any more; the next plan asks for it.
     pub fn config(&self, object: &ElasticJob, index: u32) -> Result<Option<Arc<ImageConfig>>, String> {
         let Some(inner) = &self.inner else { return Ok(None) };
-        let Some(question) = image::question(object, Role::of(index)).ok().flatten() else { return Ok(None) };
+        let Some(question) = image::question(object, Role::of(object, index).0).ok().flatten() else { return Ok(None) };
         match inner.known().config(&question) {
             None => Err(format!("the command of the image {} is not known any more", question.image)),
             config => Ok(config),

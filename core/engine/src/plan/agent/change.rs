@@ -187,14 +187,17 @@ impl<'a> Step<'a> {
     }
 
     /// Names those beyond `keep` workers who are in no round: the latest to come first, and the master only where it
-    /// has not come at all.
+    /// has not come at all. Who is no worker stays, and has a place also while it is missing.
     pub(super) fn give_up_surplus(&mut self, keep: u32) {
         let workers = self.workers();
-        let surplus = count(workers.len()).saturating_sub(keep);
+        let types = &self.job.types;
+        let there = workers.iter().filter(|p| !types.is_worker(p.index)).count();
+        let missing = types.count().saturating_sub(count(there));
+        let surplus = count(workers.len()).saturating_add(missing).saturating_sub(keep);
         let mut idle: Vec<&Pod> = workers
             .into_iter()
             .filter(|p| !self.is_member(p))
-            .filter(|p| p.index != 0 || !self.has_joined(p))
+            .filter(|p| types.is_worker(p.index) && (p.index != 0 || !self.has_joined(p)))
             .collect();
         idle.sort_by_key(|p| (self.has_joined(p), p.node.is_some(), std::cmp::Reverse(p.index)));
         for pod in idle.into_iter().take(usize::try_from(surplus).unwrap_or(usize::MAX)) {

@@ -155,9 +155,12 @@ impl<'a> Step<'a> {
         all
     }
 
-    /// Adds the lowest free indexes to these (ascending) ones, up to the target. Gives what was added.
+    /// Adds those who are no workers to these (ascending) indexes, and then the lowest free ones up to the target. Gives
+    /// what was added.
     pub(super) fn fill_up(&self, all: &mut Vec<u32>) -> Vec<u32> {
-        fill_up(all, usize::try_from(self.state.target).unwrap_or(usize::MAX))
+        let mut added = self.add_types(all);
+        added.extend(fill_up(all, usize::try_from(self.state.target).unwrap_or(usize::MAX)));
+        added
     }
 
     /// The job's template is not the one that the round's pods are of.

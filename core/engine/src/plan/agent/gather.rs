@@ -86,7 +86,7 @@ impl Step<'_> {
         }
         let target = self.state.target;
         let joined: Vec<&Pod> = self.workers().into_iter().filter(|p| self.has_joined(p)).collect();
-        if count(joined.len()) < target || sizes::at_most(self.job, target) != Some(target) {
+        if self.usable(&joined) < target || sizes::at_most(self.job, target) != Some(target) {
             return;
         }
         if let Some(later) = self.state.not_before.filter(|t| *t > self.now) {
@@ -104,7 +104,7 @@ impl Step<'_> {
     /// All pods of the size aimed at exist: deadlines count from here.
     fn note_complete(&mut self) {
         let target = self.state.target;
-        let there = count(self.workers().len()) >= target;
+        let there = self.usable(&self.workers()) >= target;
         let now = self.now;
         let Some(round) = &mut self.state.round else { return };
         round.size = target;
@@ -147,7 +147,8 @@ impl Step<'_> {
         let Some(refused) = self.facts.refused.filter(|r| r.round == round.generation) else { return false };
         self.refusal = Some(refused.message.clone());
         let why = format!("pods were refused: {}", refused.message);
-        self.go_on_with(refused.created, &why);
+        let created = if self.has_types(self.workers().into_iter()) { refused.created } else { 0 };
+        self.go_on_with(created, &why);
         true
     }
 
@@ -156,20 +157,23 @@ impl Step<'_> {
         let Some(round) = self.state.round.clone() else { return false };
         let Some(complete) = round.complete else { return false };
         let workers = self.workers();
-        let joined = count(workers.iter().filter(|p| self.has_joined(p)).count());
-        let placed = count(workers.iter().filter(|p| p.node.is_some() || p.phase != WorkerPhase::Pending).count());
-        let target = self.state.target;
-        if joined >= target {
+        let joined: Vec<&Pod> = workers.iter().copied().filter(|p| self.has_joined(p)).collect();
+        let is_placed = |p: &&Pod| p.node.is_some() || p.phase != WorkerPhase::Pending;
+        let placed: Vec<&Pod> = workers.iter().copied().filter(is_placed).collect();
+        let (usable, fits) = (self.usable(&joined), self.usable(&placed));
+        let (joined, placed, target) = (count(joined.len()), count(placed.len()), self.state.target);
+        if usable >= target {
             return false;
         }
         let no_node = complete.plus(self.job.elasticity.pending_deadline);
         let no_start = complete.plus(self.job.elasticity.start_deadline);
         if self.now >= no_start {
-            self.go_on_with(joined, &format!("{} of {target} workers did not join in time", target - joined));
+            let missing = target.saturating_sub(joined);
+            self.go_on_with(usable, &format!("{missing} of {target} workers did not join in time"));
         } else if placed < target && self.now >= no_node && round.required_nodes {
             self.retry_gang("workers waited in vain for the nodes that the placement policy demands");
-        } else if placed < target && self.now >= no_node && sizes::at_most(self.job, placed).is_some() {
-            self.go_on_with(placed, &format!("{} of {target} workers did not get a node", target - placed));
+        } else if placed < target && self.now >= no_node && sizes::at_most(self.job, fits).is_some() {
+            self.go_on_with(fits, &format!("{} of {target} workers did not get a node", target - placed));
         } else {
             self.looks.push(no_start);
             if placed < target {

@@ -10,7 +10,7 @@ use super::super::step::Step;
 use super::facts::count;
 use super::orders::Begin;
 use super::{SILENT_AFTER_MS, STOP_MARGIN_MS};
-use crate::contract::{Framework, WorkerPhase};
+use crate::contract::WorkerPhase;
 use crate::guard::sizes;
 use crate::job::RestartPolicy;
 use crate::observe::Pod;
@@ -211,13 +211,15 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// These members, and those who wait to join, as many as the target allows; no more than make a legal size.
+    /// These members, and those who wait to join, as many as the target allows; no more than make a legal size. Workers
+    /// make room for who is none.
     pub(super) fn with_joined(&self, mut members: Vec<&'a Pod>) -> Vec<&'a Pod> {
         let want = count(members.len()).max(self.state.target);
         let extra = self.workers().into_iter().filter(|p| !self.is_member(p) && self.has_joined(p));
         let taken: HashSet<u32> = members.iter().map(|m| m.index).collect();
         let extra: Vec<&Pod> = extra.filter(|p| !taken.contains(&p.index)).collect();
         members.extend(extra);
+        members.sort_by_key(|p| self.job.types.is_worker(p.index));
         let most = want.min(count(members.len()));
         let size = sizes::at_most(self.job, most).unwrap_or(most);
         members.truncate(usize::try_from(size).unwrap_or(usize::MAX));
@@ -295,17 +297,18 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// PyTorch, TensorFlow and JAX end with index 0 or with their coordinator (rank 0), everything else when all workers
-    /// have.
+    /// PyTorch, TensorFlow and JAX end with their chief, or with index 0 or their coordinator (rank 0) where there are
+    /// workers alone; everything else when all workers have.
     pub(in crate::plan) fn has_agent_succeeded(&self) -> bool {
         let Some(agent) = self.agent() else { return false };
         let done = |m: &RoundMember| self.of(m).is_some_and(|p| self.is_finished(p));
-        match self.job.framework {
-            Framework::PyTorch | Framework::TensorFlow | Framework::Jax => {
-                agent.members.iter().enumerate().any(|(rank, m)| (rank == 0 || m.index == 0) && done(m))
-            }
-            Framework::Custom => !agent.members.is_empty() && agent.members.iter().all(done),
+        let types = &self.job.types;
+        if let Some(leader) = self.job.leader() {
+            let leads = |rank: usize, m: &RoundMember| m.index == leader || (rank == 0 && types.is_empty());
+            return agent.members.iter().enumerate().any(|(rank, m)| leads(rank, m) && done(m));
         }
+        let mut workers = agent.members.iter().filter(|m| types.is_worker(m.index)).peekable();
+        workers.peek().is_some() && workers.all(done)
     }
 
     /// `ExitCode`: 1 to 127 are final.

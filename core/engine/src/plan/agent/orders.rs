@@ -216,7 +216,7 @@ impl<'a> Step<'a> {
         let Some(round) = self.state.round.clone() else { return };
         let members = self.with_joined(self.fit_members());
         let size = count(members.len());
-        if sizes::at_most(self.job, size) != Some(size) {
+        if sizes::at_most(self.job, size) != Some(size) || !self.has_types(members.iter().copied()) {
             let why = round.agent.map(|a| a.why).unwrap_or_default();
             self.gather_again(round.cause, &why);
             return;

@@ -70,6 +70,7 @@ impl Step<'_> {
         self.actions.push(Action::EnsureService);
         for index in missing {
             let node = self.place(index);
+            let memory = memory.filter(|_| self.job.types.is_worker(index));
             let from = self.pods.partition_point(|p| p.index < index);
             let of_index = self.pods[from..].iter().take_while(|p| p.index == index);
             let incarnation = of_index.map(|p| p.incarnation).max().unwrap_or(0).saturating_add(1);

@@ -156,6 +156,7 @@ impl Step<'_> {
             coordinator: 0,
             // That of the store, where there is one: it stays where it is.
             port: self.facts.ports.of(agent.native.map_or(generation, |n| n.run)),
+            types: self.job.types.clone(),
         }
     }
 

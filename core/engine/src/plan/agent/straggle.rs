@@ -102,7 +102,7 @@ impl<'a> Step<'a> {
         if self.now.since(since) < REPLACE_AFTER || sizes::at_most(self.job, rest) != Some(rest) {
             return None;
         }
-        let slow = |p: &&Pod| p.index != 0 && self.state.stragglers.iter().any(|s| s.uid == p.uid);
+        let slow = |p: &&Pod| self.job.may_give_up(p.index) && self.state.stragglers.iter().any(|s| s.uid == p.uid);
         self.fit_members().into_iter().find(slow)
     }
 

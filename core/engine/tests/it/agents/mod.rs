@@ -13,4 +13,5 @@ mod returns;
 mod rules;
 mod stories;
 mod stragglers;
+mod types;
 mod world;

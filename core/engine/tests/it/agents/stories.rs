@@ -8,7 +8,7 @@ use eto_membership::Progress;
 use proptest::prelude::*;
 
 use super::world::AgentWorld;
-use crate::common::{job, secs};
+use crate::common::{job, job_with, secs};
 
 /// Something that happens.
 #[derive(Clone, Debug)]
@@ -167,9 +167,13 @@ fn any_job() -> impl Strategy<Value = JobSpec> {
     let hang = prop_oneof![1 => Just(None), 1 => (1u64..120).prop_map(|s| Some(secs(s)))];
     let mode = prop_oneof![Just(ElasticityMode::Rounds), Just(ElasticityMode::Native)];
     let sizes = (1u32..4, 0u32..4, 0u32..5);
-    (sizes, restart, 0u32..8, hang, mode).prop_map(|((min, more, most), restart, limit, hang, mode)| {
+    let types = prop_oneof![3 => Just(0), 1 => 1u32..3];
+    (sizes, types, restart, 0u32..8, hang, mode).prop_map(|((min, more, most), types, restart, limit, hang, mode)| {
         let mut spec = job(min, min + more, min + more + most);
         spec.elasticity.mode = mode;
+        if (1..min).contains(&types) {
+            spec = job_with(&[("ps", types)], min, min + more, min + more + most);
+        }
         (spec.restart, spec.backoff_limit, spec.elasticity.hang_timeout) = (restart, limit, hang);
         spec
     })

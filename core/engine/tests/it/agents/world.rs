@@ -163,6 +163,8 @@ impl AgentWorld {
         if new.order == Order::Run {
             let size = u32::try_from(new.round.members.len()).unwrap();
             assert!((self.job.min..=self.job.max).contains(&size), "{size} members");
+            let types = (0..self.job.types.count()).all(|i| new.round.rank_of(i).is_some());
+            assert!(types && new.round.types == self.job.types, "nobody trains without them: {new:?}");
             self.check_all_stopped(new);
         }
         self.told = self.now;
@@ -231,7 +233,7 @@ impl AgentWorld {
         let lost = ["not heard of", "did not start", "failed", "disrupted", "pending", "out of memory"];
         for victim in &state.victims {
             let replaced = lost.iter().any(|why| victim.reason.contains(why));
-            assert!(victim.index != 0 || replaced, "the master is never given up: {victim:?}");
+            assert!(self.job.may_give_up(victim.index) || replaced, "it is never given up: {victim:?}");
         }
         let round = state.round.as_ref().and_then(|r| r.agent.as_ref());
         for action in &plan.actions {
