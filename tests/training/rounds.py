@@ -72,6 +72,28 @@ def deleted_pod(t):
     return {"pod deleted to first step of two again": took}
 
 
+def announced_node(t):
+    """An autoscaler's taint: nobody deletes a pod, and the worker's replacement has joined before it goes."""
+    number = far_node(t)
+    name, other = f"node-{number}", f"node-{3 - number}"
+    one_on_each_node(t)
+    before = set(t.pods())
+    charged = t.status().get("failures", 0)
+    at = time.time()
+    t.cluster.kubectl("taint", "node", name, "karpenter.sh/disrupted:NoSchedule")
+    try:
+        wait(f"the worker of {name} has moved", lambda: nodes_of(t) == {other} and len(t.pods()) == 2, LONG)
+        took = t.trains(2, time.time()) - at
+        status = t.settled(2)
+    finally:
+        t.cluster.kubectl("taint", "node", name, "karpenter.sh/disrupted:NoSchedule-")
+    if status["round"]["cause"] != "Moved" or status.get("failures", 0) != charged:
+        raise Failed(f"it was no move, or not free: {status}")
+    if len(before & set(t.pods())) != 1:
+        raise Failed(f"the survivor did not stay: {before}, {set(t.pods())}")
+    return {"end of a node announced to first step after the move": took}
+
+
 def operators_killed(t):
     """Both replicas, and with them every gateway."""
     before = t.trainers()
@@ -229,7 +251,7 @@ def node_dies(t):
     return {f"node powered off to first step of two again ({GRACE} s of it until the node counts as dead)": took}
 
 
-CASES = [starts, grows, shrinks, killed_process, deleted_pod, operators_killed, operator_rolled,
+CASES = [starts, grows, shrinks, killed_process, deleted_pod, announced_node, operators_killed, operator_rolled,
          api_server_away, etcd_loses_all,
          etcd_becomes_three, etcd_without_one_of_three]
 LAST = [workers_node_cut_and_healed, node_cut_and_healed, node_dies]

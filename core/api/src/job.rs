@@ -299,6 +299,11 @@ pub struct Elasticity {
     /// What follows a training container that ran out of memory. Default: it starts again with what it had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_growth: Option<MemoryGrowth>,
+    /// Whether the job gets a `PodDisruptionBudget`: of a round above `minReplicas` as many workers may be evicted at a time
+    /// as it has beyond it, of one at the minimum one at a time. None is made where another budget selects the pods.
+    /// `Auto` or `"Off"` (in quotes: YAML reads a bare Off as false). Default `Auto`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod_disruption_budget: Option<BudgetMode>,
 }
 
 /// More memory for workers that ran out of it. The training container (the first) needs a memory limit.
@@ -333,6 +338,13 @@ pub struct Checkpointing {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 604_800))]
     pub max_wait_seconds: Option<i64>,
+}
+
+/// Whether evictions are held to a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum BudgetMode {
+    Auto,
+    Off,
 }
 
 /// Whether an agent drives rounds.

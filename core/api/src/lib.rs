@@ -18,8 +18,8 @@ mod status;
 
 pub use crd::{MAX_NAME, MAX_TENSORFLOW_WORKERS, MAX_WORKERS, crd};
 pub use job::{
-    AgentMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode, FrameworkType,
-    Master, MemoryGrowth, ReplicaSizes, ReplicaType, RestartPolicy, SchedulingPolicy,
+    AgentMode, BudgetMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode,
+    FrameworkType, Master, MemoryGrowth, ReplicaSizes, ReplicaType, RestartPolicy, SchedulingPolicy,
 };
 pub use lenient::without_value;
 pub use scaling::{

@@ -5,6 +5,7 @@
 //! record the decision, and keep the state in `status`. That glue is here, once; `docs/decisions/0007-cycle-crate.md`
 //! says why.
 
+pub mod budget;
 pub mod checkpoint;
 pub mod evaluate;
 pub mod image;

@@ -1,5 +1,7 @@
 //! The pod template of a job: read from JSON, its short forms merged in.
 
+use std::collections::BTreeSet;
+
 use eto_api::{ElasticJob, ReplicaType, labels};
 use k8s_openapi::api::core::v1::{
     Affinity, Container, EnvVar, PodSpec, PodTemplateSpec, TopologySpreadConstraint, Volume, VolumeMount,
@@ -73,6 +75,15 @@ pub fn merged(job: &ElasticJob, role: Role<'_>) -> Result<Option<PodTemplateSpec
     let Some(mut template) = template.filter(|_| problems.is_empty()) else { return Err(problems) };
     short.merge_into(&mut template, &job_selector(job));
     Ok(Some(template))
+}
+
+/// Names of the annotations that a job's pods have by its templates.
+pub fn annotation_keys(job: &ElasticJob) -> BTreeSet<String> {
+    let master = job.spec.master.as_ref().and_then(|m| m.template.as_ref());
+    let types = job.spec.replica_types.iter().flatten().filter_map(|t| t.template.as_ref());
+    let own = job.spec.template.iter().chain(master).chain(types);
+    let annotations = own.filter_map(|t| t.pointer("/metadata/annotations")?.as_object());
+    annotations.flat_map(|all| all.keys().cloned()).collect()
 }
 
 /// The template of a role's own.

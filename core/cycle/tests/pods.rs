@@ -3,7 +3,7 @@
 #![allow(clippy::needless_pass_by_value, reason = "`json!` values read better handed over")]
 
 use eto_api::ElasticJob;
-use eto_cycle::pod::{self, BuiltPod};
+use eto_cycle::pod::{self, BuiltPod, KeepOff};
 use eto_cycle::{spec, template};
 use eto_engine::placement::NodeChoice;
 use eto_engine::plan::{NewPod, hostname};
@@ -162,6 +162,38 @@ fn a_preferred_node_is_a_preference_beside_the_users_terms() {
     assert_eq!(affinity["requiredDuringSchedulingIgnoredDuringExecution"], Value::Null);
     let preferred = &affinity["preferredDuringSchedulingIgnoredDuringExecution"][0];
     assert_eq!(preferred["preference"]["matchFields"][0]["values"], json!(["n1"]));
+}
+
+#[test]
+fn a_pod_is_kept_off_nodes_in_every_term_and_by_preference() {
+    let bare = job(with_container(json!({})));
+    let keep_off = |never: &[&str], rather_not: &[&str]| KeepOff {
+        never: never.iter().map(ToString::to_string).collect(),
+        rather_not: rather_not.iter().map(ToString::to_string).collect(),
+    };
+    let affinity = |job: &ElasticJob, nodes: &KeepOff| {
+        let kept = built(job, 1).keep_off(nodes);
+        json_of(&kept)["spec"]["affinity"]["nodeAffinity"].clone()
+    };
+    assert_eq!(affinity(&bare, &KeepOff::default()), Value::Null);
+    let not = |name: &str| json!({"key": "metadata.name", "operator": "NotIn", "values": [name]});
+    assert_eq!(
+        affinity(&bare, &keep_off(&["a", "b"], &["c", "d"])),
+        json!({
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [{"matchFields": [not("a"), not("b")]}]},
+            "preferredDuringSchedulingIgnoredDuringExecution": [
+                {"weight": 100, "preference": {"matchFields": [not("c"), not("d")]}},
+            ],
+        })
+    );
+    let zone = json!({"matchExpressions": [{"key": "zone", "operator": "In", "values": ["z"]}]});
+    let terms = json!({"nodeSelectorTerms": [zone, {}]});
+    let mut spec = with_container(json!({}));
+    spec["template"]["spec"]["affinity"] =
+        json!({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}});
+    let got = affinity(&job(spec), &keep_off(&["a"], &[]));
+    let terms = &got["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"];
+    assert_eq!((&terms[0]["matchFields"], &terms[1]), (&json!([not("a")]), &json!({})));
 }
 
 #[test]

@@ -306,6 +306,8 @@ pub struct Elasticity {
     pub failure_logs: bool,
     /// Samples of one optimiser step over all processes, where a resize is not to change them.
     pub batch: Option<GlobalBatch>,
+    /// Whether evictions are held to a budget, see [`crate::plan::budget`].
+    pub disruption_budget: bool,
 }
 
 /// `spec.elasticity.memoryGrowth`.
@@ -352,6 +354,7 @@ impl Default for Elasticity {
             failure_logs: true,
             memory_growth: None,
             batch: None,
+            disruption_budget: true,
         }
     }
 }

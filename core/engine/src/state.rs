@@ -178,6 +178,8 @@ pub enum RoundCause {
     GrowthRefused,
     /// The members of the round before made no progress any more.
     Hung,
+    /// The end of members was announced, and others took their place.
+    Moved,
 }
 
 /// A member that is much slower than the others.

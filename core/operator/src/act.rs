@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use eto_api::ElasticJob;
-use eto_cycle::pod::{Agent, BuiltPod};
+use eto_cycle::pod::{Agent, BuiltPod, KeepOff};
 use eto_engine::job::JobKey;
 use eto_engine::plan::{Action, Assignment, Event, EventReason, NewPod, Refused};
 use eto_engine::state::RoundMode;
@@ -11,9 +11,11 @@ use futures::StreamExt;
 use futures::stream;
 
 use crate::apply::WriteError;
+use crate::budget;
 use crate::cache::jobs::Job;
 use crate::cache::seen;
 use crate::context::Context;
+use crate::node_facts::NodeFacts;
 use crate::reconcile;
 
 /// Pods of one job that are written at the same time; all jobs together share the permits of the context.
@@ -27,7 +29,7 @@ pub async fn act(context: Context, key: JobKey) {
         let Some(mind) = &mut entry.mind else { return };
         std::mem::take(&mut mind.todo)
     };
-    let failed = carry_out(&context, &job, todo).await;
+    let failed = carry_out(&context, &job, todo).await | !budget::settle(&context, &job).await;
     reconcile::acted(&context, &job, failed);
 }
 
@@ -130,7 +132,9 @@ async fn create_pods(context: &Context, job: &Arc<Job>, pods: Vec<NewPod>) -> bo
     let round = pods.first().map_or(0, |p| p.round);
     let size = pods.first().map_or(0, |p| p.size);
     let missing = u32::try_from(pods.len()).unwrap_or(u32::MAX);
-    let one = |new: NewPod| create(context, job, new);
+    let present = context.caches.pods.of(&job.key.namespace, &job.uid);
+    let keep_off = NodeFacts::of(context, &Arc::clone(&job.entry().object), &present).keep_off(context);
+    let one = |new: NewPod| create(context, job, new, &keep_off);
     let made: Vec<Made> = stream::iter(pods).map(one).buffer_unordered(AT_ONCE).collect().await;
     let mut refusals: Vec<String> = Vec::new();
     let (mut failed, mut created) = (None, size.saturating_sub(missing));
@@ -167,7 +171,7 @@ fn oddities(job: &ElasticJob, built: &BuiltPod) -> Vec<(EventReason, String)> {
     found
 }
 
-async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
+async fn create(context: &Context, job: &Arc<Job>, new: NewPod, keep_off: &KeepOff) -> Made {
     let Ok(_permit) = context.pod_permits.acquire().await else {
         return Made::Failed("the operator is being stopped".to_owned());
     };
@@ -184,7 +188,7 @@ async fn create(context: &Context, job: &Arc<Job>, new: NewPod) -> Made {
     };
     let agent = agent.map(|setup| Agent { setup, image: image.as_deref() });
     let built = match eto_cycle::pod::build(&object, &new, agent) {
-        Ok(Some(built)) => built,
+        Ok(Some(built)) => built.keep_off(keep_off),
         // The template went or broke since the plan; the next plan says so.
         Ok(None) => return Made::Failed("the template is gone".to_owned()),
         Err(problems) => return Made::Refused(problems.to_string()),

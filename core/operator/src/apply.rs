@@ -7,14 +7,17 @@ use std::time::Duration;
 use eto_api::{ElasticJobStatus, labels};
 use eto_engine::job::JobKey;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod, Service};
+use k8s_openapi::api::policy::v1::PodDisruptionBudget as Budget;
 use kube::Client;
-use kube::api::{Api, DeleteParams, Patch, PatchParams, Preconditions};
+use kube::api::{Api, DeleteParams, Patch, PatchParams, PostParams, Preconditions};
 use kube::core::request::Request;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::leader::Leadership;
 use crate::telemetry::Telemetry;
+
+const BUDGETS: &str = "poddisruptionbudgets";
 
 /// Why a write did not happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -172,6 +175,25 @@ impl Writer {
         self.write("configmaps", api.patch(name, &parameters, &Patch::Apply(map))).await.map(drop)?;
         self.telemetry.policy_state_written();
         Ok(())
+    }
+
+    /// Makes a budget; `Conflict` where one of that name is there.
+    pub async fn create_budget(&self, namespace: &str, budget: &Budget) -> Result<Budget, WriteError> {
+        let api: Api<Budget> = Api::namespaced(self.client.clone(), namespace);
+        let parameters = PostParams { field_manager: Some(labels::MANAGER.to_owned()), ..PostParams::default() };
+        self.write(BUDGETS, api.create(&parameters, budget)).await
+    }
+
+    /// Makes the job's own budget as given.
+    pub async fn change_budget(&self, namespace: &str, name: &str, budget: &Budget) -> Result<Budget, WriteError> {
+        let api: Api<Budget> = Api::namespaced(self.client.clone(), namespace);
+        let parameters = PatchParams::apply(labels::MANAGER).force();
+        self.write(BUDGETS, api.patch(name, &parameters, &Patch::Apply(budget))).await
+    }
+
+    pub async fn delete_budget(&self, namespace: &str, name: &str) -> Result<(), WriteError> {
+        let api: Api<Budget> = Api::namespaced(self.client.clone(), namespace);
+        self.write(BUDGETS, api.delete(name, &DeleteParams::default())).await.map(drop)
     }
 
     /// Deletes a job and, in the background, what it owns.

@@ -248,6 +248,9 @@ impl Evaluator {
             let phase = job.entry().stored.phase.clone();
             *counts.entry(if phase.is_empty() { "New".to_owned() } else { phase }).or_default() += 1;
         }
+        let caches = &self.context.caches;
+        self.context.telemetry.nodes(&caches.nodes.counts());
+        self.context.telemetry.nodes(&[("silent", caches.leases.count())]);
         self.context.telemetry.phases(&counts.into_iter().collect::<Vec<_>>());
     }
 }

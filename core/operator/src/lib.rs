@@ -7,6 +7,8 @@
 
 pub mod act;
 pub mod apply;
+mod blame;
+mod budget;
 pub mod cache;
 pub mod checkpoint;
 pub mod client;
@@ -18,6 +20,7 @@ pub mod gateway;
 pub mod images;
 pub mod leader;
 pub mod look;
+mod node_facts;
 pub mod overrun;
 pub mod placing;
 pub mod policies;

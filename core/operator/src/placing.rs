@@ -21,7 +21,8 @@ use crate::cache::jobs::Job;
 use crate::cache::volumes::Volumes;
 use crate::constraints::constraints;
 use crate::context::Context;
-use crate::reconcile::{adopt, sick_nodes};
+use crate::node_facts::NodeFacts;
+use crate::reconcile::adopt;
 
 /// For how long an answer holds its places. By then the pods are on nodes, where everybody sees them.
 const HOLD: Duration = Duration::from_secs(10);
@@ -34,7 +35,7 @@ pub struct Reserved {
 
 impl Reserved {
     /// What is held now.
-    fn held(&self, now: Instant) -> Reservations {
+    pub(crate) fn held(&self, now: Instant) -> Reservations {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         while inner.front().is_some_and(|(at, ..)| now.duration_since(*at) > HOLD) {
             inner.pop_front();
@@ -97,15 +98,16 @@ fn question(context: &Context, job: &Job, now: Time) -> Option<Question> {
     let spec = entry.spec.as_ref().ok().filter(|s| s.placement.is_some()).cloned()?;
     adopt(&mut entry, &pods, group.as_deref(), context.gateway.facts(), now);
     let mind = entry.mind.as_ref().filter(|m| !m.acting)?;
-    let sick = sick_nodes(context, &pods);
+    let nodes = NodeFacts::of(context, &entry.object, &pods);
+    let room = nodes.room(context, &entry.object, &spec, &mind.state);
     let image = context.images.seen(&entry.object, &spec);
     let facts = PlanFacts {
         refused: mind.refused.as_ref(),
-        sick_nodes: Some(&sick),
+        room,
         group: group.as_deref(),
         agent: context.gateway.facts(),
         image: image.fact(),
-        ..PlanFacts::default()
+        ..nodes.facts()
     };
     let draft = plan::plan(&spec, &mind.state, &pods, &facts, now);
     let need = placement::need(&spec, &mind.state, &draft)?;
@@ -134,7 +136,8 @@ fn answer(context: &Context, key: &JobKey, question: &Question, now: Time) -> An
     let nodes = context.caches.nodes.all();
     let own: HashSet<&str> = pods.iter().filter_map(|p| p.node.as_deref()).collect();
     let reservations = context.reserved.held(Instant::now());
-    let candidates = placement::prefilter(&nodes, constraints, &request, &reservations, &own);
+    let mut candidates = placement::prefilter(&nodes, constraints, &request, &reservations, &own);
+    candidates.close(&context.caches.nodes.avoided());
     let settings = &context.settings.placement;
     let asked = Ask {
         job: spec,

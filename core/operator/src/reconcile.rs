@@ -3,7 +3,6 @@
 //! The order keeps a crash harmless: a round and its victims are in the stored status before a pod is touched, and
 //! planning again on the same facts gives the same actions.
 
-use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use eto_api::ElasticJobStatus;
@@ -19,8 +18,11 @@ use eto_engine::time::Time;
 use serde_json::{Value, json};
 
 use crate::apply::{WriteError, merge_patch};
+use crate::blame;
+use crate::budget;
 use crate::cache::jobs::{Entry, Job, Mind, stamp};
 use crate::context::{Context, back_off, now};
+use crate::node_facts::NodeFacts;
 use crate::placing;
 
 /// What one look at a job came to.
@@ -42,6 +44,7 @@ pub async fn reconcile(context: Context, key: JobKey) {
         context.telemetry.job_gone(&key.namespace, &key.name);
         return;
     };
+    blame::tell_of_quarantine(&context);
     let settled = placing::ask(&context, &job, now()).await;
     let step = think(&context, &job, &settled, now());
     if let Some((version, patch)) = step.write {
@@ -74,13 +77,14 @@ fn wait_for_right(context: &Context, key: JobKey) {
 
 /// The status is stored: events may be told and pods touched.
 fn hand_over(context: &Context, job: &Job) {
+    let budget = budget::due(context, job).is_some();
     let mut entry = job.entry();
     let leaving = entry.is_leaving();
     let Some(mind) = &mut entry.mind else { return };
     for event in std::mem::take(&mut mind.untold) {
         context.events.tell(&job.key, &job.uid, event);
     }
-    if !mind.todo.is_empty() && !mind.acting && !leaving {
+    if (budget || !mind.todo.is_empty()) && !mind.acting && !leaving {
         mind.acting = true;
         context.acts.add(job.key.clone());
     }
@@ -118,20 +122,23 @@ fn think(context: &Context, job: &Job, settled: &Settled, now: Time) -> Step {
     let mut step = Step::default();
     match &spec {
         Ok(spec) => {
-            let sick = sick_nodes(context, &pods);
+            let nodes = NodeFacts::of(context, &entry.object, &pods);
+            let room = nodes.room(context, &entry.object, spec, &mind.state);
             let image = context.images.seen(&entry.object, spec);
             let facts = PlanFacts {
-                sick_nodes: Some(&sick),
+                room,
                 places: Some(&settled.places),
                 victims: &settled.victims,
                 group: group.as_deref(),
                 agent: context.gateway.facts(),
                 image: image.fact(),
-                ..PlanFacts::default()
+                ..nodes.facts()
             };
+            let first = blame::first_to_fail(&mind.state, &pods, group.as_deref());
             let (again, wants_image) = advance(&mut mind, spec, &pods, &facts, now);
             let read = if wants_image { context.images.want(&job.key, &image) } else { None };
             step.again = again.into_iter().chain(read).min();
+            blame::note_failure(context, job, &mut mind, first, &pods);
             if context.settings.server.per_job_metrics {
                 let ready = pods.iter().filter(|p| p.is_ready()).count();
                 let ready = u32::try_from(ready).unwrap_or(u32::MAX);
@@ -214,6 +221,9 @@ pub(crate) fn adopt(entry: &mut Entry, pods: &[Pod], group: Option<&Group>, agen
 /// Tries to make pods that may fail before it is told: an API server that restarts is no news.
 const TRIES: u32 = 5;
 
+/// The pause after pods were refused.
+const REFUSED: Duration = Duration::from_millis(500);
+
 /// Why pods can't be made, where that lasts.
 fn failing(mind: &Mind) -> Option<&str> {
     Some(mind.not_created.1.as_str()).filter(|_| mind.not_created.0 >= TRIES)
@@ -245,14 +255,6 @@ fn advance(
     }
     mind.untold.extend(plan.events);
     (plan.next_look.map(|at| at.since(now).max(Duration::from_millis(10))), plan.wants_image)
-}
-
-pub(crate) fn sick_nodes(context: &Context, pods: &[Pod]) -> BTreeSet<String> {
-    pods.iter()
-        .filter_map(|p| p.node.as_deref())
-        .filter(|n| context.caches.nodes.is_sick(n))
-        .map(str::to_owned)
-        .collect()
 }
 
 fn status(entry: &Entry, mind: &Mind, pods: &[Pod], now: Time) -> ElasticJobStatus {
@@ -297,16 +299,19 @@ fn due(entry: &Entry, mind: &Mind, status: &ElasticJobStatus, delay: Duration, c
 
 /// A job is asked to be looked at because of what its actions came to.
 pub fn acted(context: &Context, job: &Job, failed: bool) {
-    let failures = {
+    let (failures, refused) = {
         let mut entry = job.entry();
         let Some(mind) = &mut entry.mind else { return };
         mind.acting = false;
         mind.todo.clear();
         mind.failures = if failed { mind.failures.saturating_add(1) } else { 0 };
-        mind.failures
+        (mind.failures, mind.refused.is_some())
     };
     if failed {
         context.plans.add_after(job.key.clone(), back_off(failures));
+    } else if refused {
+        // A round that stops meanwhile asks again for the pods that it will need.
+        context.plans.add_after(job.key.clone(), REFUSED);
     } else {
         context.plans.add_after(job.key.clone(), plan::LOOK_AGAIN);
     }
@@ -327,73 +332,5 @@ pub fn progressed(job: &Job, group: Option<&Group>, now: Time) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used)]
-    use std::sync::Arc;
-
-    use eto_engine::contract::KeptState;
-
-    use super::*;
-    use crate::cache::jobs::Jobs;
-
-    const NOW: Time = Time(1_800_000_000_000);
-
-    /// A job as the watch brings it, its status written at `second`.
-    fn seen(jobs: &Jobs, version: u64, second: u32, target: u32) -> Arc<Job> {
-        let object = serde_json::from_value(json!({
-            "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob",
-            "metadata": {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": version.to_string(), "generation": 1},
-            "spec": {"replicas": 2, "minReplicas": 1, "maxReplicas": 9},
-            "status": {
-                "phase": "Running", "targetReplicas": target, "basedOnReplicas": 2, "lastGeneration": 3,
-                "memory": {"saved": format!("2027-01-15T07:59:{second:02}.000Z"), "since": "2027-01-15T07:00:00.000Z", "sequence": 7},
-            },
-        }));
-        let (key, _) = jobs.seen(object.unwrap()).unwrap();
-        let job = jobs.get(&key).unwrap();
-        adopt(&mut job.entry(), &[], None, AgentFacts::default(), NOW);
-        job
-    }
-
-    fn mind<T>(job: &Job, of: impl FnOnce(&mut Mind) -> T) -> T {
-        of(job.entry().mind.as_mut().unwrap())
-    }
-
-    #[test]
-    fn what_another_replica_wrote_is_gone_on_from() {
-        let jobs = Jobs::default();
-        let job = seen(&jobs, 5, 10, 4);
-        mind(&job, |m| {
-            m.state.target = 3;
-            m.acting = true;
-        });
-        seen(&jobs, 6, 10, 4);
-        assert_eq!(mind(&job, |m| m.state.target), 3, "a change of the spec is no reason to forget");
-        seen(&jobs, 7, 20, 6);
-        assert_eq!(mind(&job, |m| (m.state.target, m.acting)), (6, true));
-    }
-
-    #[test]
-    fn an_own_write_is_known_again_whatever_became_of_its_answer() {
-        let jobs = Jobs::default();
-        let job = seen(&jobs, 5, 10, 4);
-        mind(&job, |m| {
-            m.memory.history.insert("cpu-utilisation".to_owned(), vec![(NOW, 0.5)]);
-            m.tried = Some("2027-01-15T07:59:20.000Z".to_owned());
-        });
-        seen(&jobs, 6, 20, 3);
-        assert_eq!(mind(&job, |m| m.memory.history.len()), 1);
-    }
-
-    #[test]
-    fn a_policy_state_is_saved_though_nothing_else_is_written() {
-        let jobs = Jobs::default();
-        let job = seen(&jobs, 5, 10, 4);
-        assert!(!job.entry().is_checkpoint_due(Duration::ZERO), "there is nothing to save");
-        mind(&job, |m| m.memory.policy_state = Some(KeptState { version: 1, bytes: vec![7] }));
-        assert!(job.entry().is_checkpoint_due(Duration::ZERO));
-        assert!(!job.entry().is_checkpoint_due(Duration::from_secs(300)), "it was read just now");
-        mind(&job, |m| m.memory.policy_state = Some(KeptState { version: 1, bytes: vec![7; 60_000] }));
-        assert!(!job.entry().is_checkpoint_due(Duration::ZERO), "status can't hold it");
-    }
-}
+#[path = "reconcile_tests.rs"]
+mod tests;

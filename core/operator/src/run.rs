@@ -8,6 +8,8 @@ use kube::Api;
 use tokio::sync::{Semaphore, watch};
 
 use crate::apply::Writer;
+use crate::cache::leases::Leases;
+use crate::cache::nodes::Nodes;
 use crate::cache::{self, Watches};
 use crate::checkpoint::Checkpoints;
 use crate::client::{ClientError, client};
@@ -73,7 +75,11 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
 
     let leadership = if settings.leader.enabled { Leadership::default() } else { Leadership::alone() };
     let (plans, acts) = (Queue::new("plans"), Queue::new("acts"));
-    let caches = Watches::default();
+    let caches = Watches {
+        nodes: Arc::new(Nodes::new(&settings.nodes)),
+        leases: Arc::new(Leases::new(settings.nodes.lease_grace.get())),
+        ..Watches::default()
+    };
     let (told, telling) = events::events(
         client.clone(),
         settings.reconcile.events_per_second,

@@ -57,6 +57,11 @@ struct JobPhase {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct NodeState {
+    state: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct JobName {
     namespace: String,
     job: String,
@@ -110,6 +115,7 @@ pub struct Telemetry {
     logged: Family<Outcome, Counter>,
     gather: Histogram,
     jobs: Family<JobPhase, Gauge>,
+    nodes: Family<NodeState, Gauge>,
     pods_created: Counter,
     pods_deleted: Counter,
     pods_refused: Counter,
@@ -154,6 +160,7 @@ impl Default for Telemetry {
             logged: Family::default(),
             gather: seconds(),
             jobs: Family::default(),
+            nodes: Family::default(),
             pods_created: Counter::default(),
             pods_deleted: Counter::default(),
             pods_refused: Counter::default(),
@@ -199,6 +206,11 @@ impl Telemetry {
         r.register("decision_log_entries", "Decisions for the log: written, dropped, failed", self.logged.clone());
         r.register("gather_duration_seconds", "Time to read all signals", self.gather.clone());
         r.register("jobs", "ElasticJobs by phase", self.jobs.clone());
+        r.register(
+            "nodes",
+            "Nodes that are to go, have a fault, are in quarantine, or do not renew their lease, by state",
+            self.nodes.clone(),
+        );
         r.register("pods_created", "Pods created", self.pods_created.clone());
         r.register("pods_deleted", "Pods deleted", self.pods_deleted.clone());
         r.register("pods_refused", "Pods the API server refused (quota, admission)", self.pods_refused.clone());
@@ -289,6 +301,13 @@ impl Telemetry {
         for (phase, n) in counts {
             let n = i64::try_from(*n).unwrap_or(i64::MAX);
             self.jobs.get_or_create(&JobPhase { phase: phase.clone() }).set(n);
+        }
+    }
+
+    /// How many nodes are in each state that jobs avoid.
+    pub fn nodes(&self, counts: &[(&'static str, usize)]) {
+        for (state, n) in counts {
+            self.nodes.get_or_create(&NodeState { state }).set(i64::try_from(*n).unwrap_or(i64::MAX));
         }
     }
 

@@ -157,7 +157,7 @@ impl World {
     /// The kubelet hears of a deletion, now or when it is back.
     pub(crate) fn tell_kubelet(&mut self, uid: &str) {
         let delay = self.random.between(10, 1_000);
-        match self.containers.get(uid).map(|c| c.life) {
+        match self.containers.get(uid).filter(|c| !c.dark).map(|c| c.life) {
             Some(life) => self.after(delay, What::Signal { uid: uid.to_owned(), life }),
             None => self.after(delay, What::Begin { uid: uid.to_owned() }),
         }

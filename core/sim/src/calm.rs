@@ -18,13 +18,14 @@ enum Price {
     Nothing,
 }
 
-const ALL: [(Fault, Price); 16] = [
+const ALL: [(Fault, Price); 17] = [
     (Fault::Exit(1), Price::Failure),
     (Fault::Exit(139), Price::Failure),
     (Fault::OutOfMemory, Price::Failure),
     (Fault::Delete, Price::Free),
     (Fault::Evict, Price::Free),
     (Fault::Drain, Price::Free),
+    (Fault::Announce, Price::Perhaps),
     (Fault::PowerOff, Price::Perhaps),
     (Fault::DeleteNode, Price::Free),
     (Fault::Scale, Price::Free),

@@ -243,7 +243,8 @@ impl World {
     /// A replica names those who are given up. `before`: whom it had named already.
     pub(crate) fn check_victims(&mut self, at: usize, before: &[Victim]) {
         let Some(mind) = &self.replicas[at].mind else { return };
-        let new = mind.state.victims.iter().filter(|v| !before.contains(v));
+        // Another master takes over from one whose node is to go.
+        let new = mind.state.victims.iter().filter(|v| !before.contains(v) && !v.reason.contains("announced"));
         let may_go = |index: u32| self.api.spec.may_give_up(index);
         let master = new.filter(|v| !may_go(v.index)).find(|v| mind.knows_of_training(&v.uid)).cloned();
         let kept =

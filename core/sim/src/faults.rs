@@ -17,6 +17,8 @@ pub(crate) enum Fault {
     Evict,
     /// A node is drained: all pods on it are told, and deleted a little later.
     Drain,
+    /// The end of a node is announced. Its pods are deleted later, or it loses its power then, or it stays after all.
+    Announce,
     CutNode,
     CutHalf,
     PowerOff,
@@ -42,7 +44,7 @@ pub(crate) enum Fault {
 }
 
 /// Those that come as they like.
-const ALL: [Fault; 27] = [
+const ALL: [Fault; 29] = [
     Fault::Exit(1),
     Fault::Exit(139),
     Fault::OutOfMemory,
@@ -50,6 +52,8 @@ const ALL: [Fault; 27] = [
     Fault::Delete,
     Fault::Evict,
     Fault::Drain,
+    Fault::Announce,
+    Fault::Announce,
     Fault::CutNode,
     Fault::CutHalf,
     Fault::PowerOff,
@@ -80,6 +84,10 @@ pub(crate) enum Mend {
     Agent(String),
     /// A drained pod goes.
     Evicted(String),
+    /// A node loses its power, as was announced.
+    Ends(String),
+    /// All pods on a node are deleted, as was announced.
+    Emptied(String),
     Gateway,
     Etcd,
     Api,
@@ -120,6 +128,7 @@ impl World {
             Fault::OutOfMemory => self.out_of_memory(),
             Fault::Delete | Fault::Evict => self.strike_pod(fault),
             Fault::Drain => self.drain(),
+            Fault::Announce => self.announce(),
             Fault::CutNode | Fault::CutHalf | Fault::PowerOff | Fault::DeleteNode => self.strike_nodes(fault, long),
             Fault::CutAgent => self.cut_agent(long),
             Fault::KillOperator | Fault::StallOperator => self.strike_operator(fault),
@@ -180,12 +189,16 @@ impl World {
         match mend {
             Mend::Node(name) => self.bring_back(&name),
             Mend::Uncordon(name) => {
-                self.nodes.get_mut(&name).into_iter().for_each(|n| n.cordoned = false);
+                self.nodes.get_mut(&name).into_iter().for_each(|n| (n.cordoned, n.leaving) = (false, None));
+                self.tell_of_nodes();
             }
             Mend::Agent(uid) => self.containers.get_mut(&uid).into_iter().for_each(|c| c.cut = false),
             Mend::Evicted(uid) => {
                 self.user_deletes(&uid);
             }
+            Mend::Ends(name) | Mend::Emptied(name) if !self.is_leaving(&name) => self.note(|_| format!("{name} stays")),
+            Mend::Ends(name) => self.power_off(&name),
+            Mend::Emptied(name) => self.empty(&name),
             Mend::Gateway => self.start_gateway(),
             Mend::Etcd => {
                 self.etcd.up = true;

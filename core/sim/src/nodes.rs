@@ -3,6 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use eto_engine::observe::Pod;
+use eto_engine::plan::Announced;
 use eto_engine::time::Time;
 
 use crate::random::Random;
@@ -15,6 +17,33 @@ const NOT_READY_AFTER: u64 = 40_000;
 /// Pods of a node that was deleted are removed after this, in milliseconds.
 const COLLECT_AFTER: u64 = 40_000;
 
+/// The end of a node that was announced.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct End {
+    /// When it comes, where that is known.
+    pub(crate) by: Option<Time>,
+}
+
+/// What the API server has of nodes, as far as it concerns jobs.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct NodesSeen {
+    pub(crate) sick: BTreeSet<String>,
+    /// Nodes whose end is announced, and when it comes, where that is known.
+    leaving: BTreeMap<String, Option<Time>>,
+}
+
+impl NodesSeen {
+    /// The pods that go with their nodes.
+    pub(crate) fn leaving<'p>(&self, pods: impl Iterator<Item = &'p Pod>) -> BTreeMap<String, Announced> {
+        let announced = |pod: &Pod| {
+            let node = pod.node.as_ref()?;
+            let by = *self.leaving.get(node)?;
+            Some((pod.uid.clone(), Announced { why: format!("taint drain of node {node}"), by }))
+        };
+        pods.filter_map(announced).collect()
+    }
+}
+
 /// A node.
 #[derive(Clone, Debug)]
 #[allow(clippy::struct_excessive_bools, reason = "each of them goes wrong by itself")]
@@ -25,6 +54,8 @@ pub(crate) struct Node {
     /// It reaches the API server, the gateway and its peers.
     pub(crate) linked: bool,
     pub(crate) cordoned: bool,
+    /// Its end is announced.
+    pub(crate) leaving: Option<End>,
     /// As the API server has it.
     pub(crate) ready: bool,
     pub(crate) exists: bool,
@@ -56,6 +87,7 @@ impl Node {
             on: true,
             linked: true,
             cordoned: false,
+            leaving: None,
             ready: true,
             exists: true,
             heard: BEGIN,
@@ -110,14 +142,25 @@ impl World {
             }
         }
         if changed {
-            let sick = self.sick_nodes();
+            let sick = self.nodes_seen().sick;
             self.note(|_| format!("nodes that are not ready: {sick:?}"));
-            self.tell_replicas(&News::Sick(Arc::new(sick)));
+            self.tell_of_nodes();
         }
     }
 
-    pub(crate) fn sick_nodes(&self) -> BTreeSet<String> {
-        self.nodes.iter().filter(|(_, n)| !n.ready).map(|(name, _)| name.clone()).collect()
+    pub(crate) fn nodes_seen(&self) -> NodesSeen {
+        let sick = self.nodes.iter().filter(|(_, n)| !n.ready).map(|(name, _)| name.clone()).collect();
+        let leaving = self.nodes.iter().filter_map(|(name, n)| Some((name.clone(), n.leaving?.by))).collect();
+        NodesSeen { sick, leaving }
+    }
+
+    pub(crate) fn is_leaving(&self, name: &str) -> bool {
+        self.nodes.get(name).is_some_and(|n| n.leaving.is_some())
+    }
+
+    pub(crate) fn tell_of_nodes(&mut self) {
+        let seen = Arc::new(self.nodes_seen());
+        self.tell_replicas(&News::Nodes(seen));
     }
 
     /// Pods on nodes that are not ready are deleted after a while, and those on deleted nodes are removed.

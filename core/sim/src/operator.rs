@@ -51,7 +51,7 @@ impl World {
         match news {
             News::Job { version, spec, stored } => replica.take_job(version, spec, stored),
             News::Pod { uid, version, pod } => replica.take_pod(uid, version, pod),
-            News::Sick(sick) => replica.sick = sick,
+            News::Nodes(nodes) => replica.nodes = nodes,
             News::Group(group) => {
                 again = replica.group.is_none() && group.is_some() && replica.term != 0;
                 replica.group = group;
@@ -76,10 +76,10 @@ impl World {
         let life = self.new_life();
         let pods = self.api.pods.iter().map(|(uid, p)| (uid.clone(), (self.api.versions[uid], Some(Arc::clone(p)))));
         let pods = pods.collect();
-        let (sick, group) = (Arc::new(self.sick_nodes()), self.group());
+        let (nodes, group) = (Arc::new(self.nodes_seen()), self.group());
         let job = Some((self.api.version, Arc::clone(&self.api.spec), self.api.stored.clone()));
         let replica = &mut self.replicas[at];
-        (replica.life, replica.job, replica.pods, replica.sick, replica.group) = (life, job, pods, sick, group);
+        (replica.life, replica.job, replica.pods, replica.nodes, replica.group) = (life, job, pods, nodes, group);
         self.renew(at, life);
     }
 

@@ -1,6 +1,9 @@
 //! What people do to a job and to its cluster.
 
+use eto_engine::time::Time;
+
 use crate::faults::{Fault, Mend};
+use crate::nodes::End;
 use crate::world::{What, World};
 
 impl World {
@@ -50,13 +53,7 @@ impl World {
         }
         let Some(name) = self.some_node() else { return false };
         self.cordon(&name);
-        let on: Vec<String> = self
-            .api
-            .pods
-            .values()
-            .filter(|p| p.node.as_ref() == Some(&name) && !p.is_ended())
-            .map(|p| p.uid.clone())
-            .collect();
+        let on = self.pods_on(&name);
         for uid in &on {
             self.change_pod(uid, |p| p.disrupted = true);
             let delay = self.random.between(0, 20_000);
@@ -65,5 +62,47 @@ impl World {
         let open = self.random.between(20_000, 90_000);
         self.after(open, What::Mend(Mend::Uncordon(name)));
         !on.is_empty()
+    }
+
+    /// A taint that says that a node will go: an autoscaler's, or a spot notice.
+    pub(crate) fn announce(&mut self) -> bool {
+        if !self.api.up {
+            return false;
+        }
+        let Some(name) = self.some_node() else { return false };
+        self.cordon(&name);
+        let left = self.random.between(1_000, 60_000);
+        let spot = self.random.percent(50);
+        let by = spot.then_some(Time(self.now + left));
+        self.note(|_| format!("{name} is to go in {left} ms, known: {spot}"));
+        self.nodes.get_mut(&name).into_iter().for_each(|n| n.leaving = Some(End { by }));
+        self.tell_of_nodes();
+        let stays = self.random.percent(20);
+        if spot && !stays {
+            let back = left + self.random.between(500, 60_000);
+            self.after(left, What::Mend(Mend::Ends(name.clone())));
+            self.after(back, What::Mend(Mend::Node(name.clone())));
+            self.after(back, What::Mend(Mend::Uncordon(name)));
+            return true;
+        }
+        if !stays {
+            self.after(left, What::Mend(Mend::Emptied(name.clone())));
+        }
+        let open = left + self.random.between(0, 60_000);
+        self.after(open, What::Mend(Mend::Uncordon(name)));
+        true
+    }
+
+    /// What an autoscaler does with a node before it takes it away.
+    pub(crate) fn empty(&mut self, name: &str) {
+        for uid in self.pods_on(name) {
+            self.change_pod(&uid, |p| p.disrupted = true);
+            self.after(0, What::Mend(Mend::Evicted(uid)));
+        }
+    }
+
+    fn pods_on(&self, name: &str) -> Vec<String> {
+        let on = self.api.pods.values().filter(|p| p.node.as_deref() == Some(name) && !p.is_ended());
+        on.map(|p| p.uid.clone()).collect()
     }
 }

@@ -1,6 +1,6 @@
 //! What a replica of the operator knows, and what it has in mind.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use eto_engine::job::JobSpec;
@@ -11,13 +11,14 @@ use eto_engine::time::Time;
 use eto_membership::{MemberRecord, MemberState, Order};
 
 use crate::defects::Defect;
+use crate::nodes::NodesSeen;
 
 /// What a watch brings.
 #[derive(Clone, Debug)]
 pub(crate) enum News {
     Job { version: u64, spec: Arc<JobSpec>, stored: Option<Arc<JobState>> },
     Pod { uid: String, version: u64, pod: Option<Arc<Pod>> },
-    Sick(Arc<BTreeSet<String>>),
+    Nodes(Arc<NodesSeen>),
     Group(Option<Arc<Group>>),
 }
 
@@ -26,7 +27,7 @@ impl News {
         match self {
             News::Job { .. } => 0,
             News::Pod { .. } => 1,
-            News::Sick(_) => 2,
+            News::Nodes(_) => 2,
             News::Group(_) => 3,
         }
     }
@@ -76,7 +77,7 @@ pub(crate) struct Replica {
     pub(crate) stalled_until: u64,
     pub(crate) job: Option<(u64, Arc<JobSpec>, Option<Arc<JobState>>)>,
     pub(crate) pods: BTreeMap<String, (u64, Option<Arc<Pod>>)>,
-    pub(crate) sick: Arc<BTreeSet<String>>,
+    pub(crate) nodes: Arc<NodesSeen>,
     pub(crate) group: Option<Arc<Group>>,
     /// No watch brings anything before what it brought last.
     pub(crate) newest: [u64; 4],
@@ -138,8 +139,8 @@ impl Replica {
 
     /// UIDs of the pods on nodes that are not ready whose agents are not heard of, for all that it knows.
     pub(crate) fn cut_off(&self) -> Vec<String> {
-        let Some(group) = self.group.as_deref().filter(|_| !self.sick.is_empty()) else { return Vec::new() };
-        let sick = |p: &&Arc<Pod>| p.node.as_ref().is_some_and(|n| self.sick.contains(n));
+        let Some(group) = self.group.as_deref().filter(|_| !self.nodes.sick.is_empty()) else { return Vec::new() };
+        let sick = |p: &&Arc<Pod>| p.node.as_ref().is_some_and(|n| self.nodes.sick.contains(n));
         let silent = |p: &&Arc<Pod>| group.members.get(&p.uid).is_none_or(|r| r.suspected);
         let pods = self.pods.values().filter_map(|(_, p)| p.as_ref());
         pods.filter(sick).filter(silent).map(|p| p.uid.clone()).collect()
@@ -164,9 +165,11 @@ impl Replica {
             failed: false,
         });
         let refused = self.refused.take();
+        let leaving = self.nodes.leaving(pods.iter());
         let facts = PlanFacts {
             refused: refused.as_ref(),
-            sick_nodes: Some(&self.sick),
+            sick_nodes: Some(&self.nodes.sick),
+            leaving: Some(&leaving),
             group: group.as_deref(),
             agent: AgentFacts { gateway: true },
             ..PlanFacts::default()

@@ -146,6 +146,7 @@ fn job(random: &mut Random, calm: bool) -> JobSpec {
         placement: None,
         elasticity: Elasticity {
             hang_timeout: None,
+            disruption_budget: true,
             start_deadline: Duration::from_secs(300),
             pending_deadline: Duration::from_secs(random.between(30, 120)),
             drain_deadline: Duration::from_secs(random.between(5, 30)),

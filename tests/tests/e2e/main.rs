@@ -10,6 +10,7 @@ mod ends;
 mod guide;
 mod hpa;
 mod install;
+mod nodes;
 mod outage;
 mod policies;
 mod refusals;
@@ -59,6 +60,8 @@ fn main() -> ExitCode {
         ends::failures_beyond_the_limit_end_the_job,
         ends::a_deleted_pod_makes_a_new_round,
         ends::a_new_template_is_a_new_round,
+        nodes::evictions_are_held_to_the_jobs_budget,
+        nodes::preemption_takes_workers_down_to_the_minimum,
         starting::a_growth_without_room_is_taken_back,
         starting::a_gang_that_can_not_start_is_released,
         starting::refused_pods_are_told_and_tried_again,
@@ -72,6 +75,8 @@ fn main() -> ExitCode {
     // These watch all namespaces or change what all share.
     all.extend(alone(cases![
         guide::every_manifest_is_accepted,
+        nodes::a_node_that_is_to_go_is_left_in_time,
+        nodes::a_node_where_workers_fail_is_avoided,
         outage::the_api_server_restarts,
         install::plain_manifests_are_accepted,
         install::the_chart_installs,

@@ -26,6 +26,26 @@ pub struct BuiltPod {
     pub overridden: Vec<String>,
 }
 
+/// Nodes that a new pod is kept off.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct KeepOff {
+    /// It waits rather than run there: it would have to go again.
+    pub never: Vec<String>,
+    /// It runs there where nothing else will do.
+    pub rather_not: Vec<String>,
+}
+
+impl BuiltPod {
+    /// Adds to the pod's node affinity what keeps it off these nodes.
+    #[must_use]
+    pub fn keep_off(mut self, nodes: &KeepOff) -> Self {
+        if let Some(spec) = &mut self.pod.spec {
+            affinity::keep_off(spec, nodes);
+        }
+        self
+    }
+}
+
 /// Builds the pod of a member. The same arguments give the same pod with the same name, so a retry can't make two.
 /// `None` while the job has no template. Where an agent drives rounds (`new.mode`), `agent` is needed, and the training
 /// container's command runs under it.
@@ -146,6 +166,23 @@ pub(crate) fn owner(job: &ElasticJob) -> Option<OwnerReference> {
         controller: Some(true),
         block_owner_deletion: Some(true),
     })
+}
+
+/// Labels that all pods of a job have, whatever their round and index: what budgets and services of others may select
+/// them by.
+pub fn common_labels(job: &ElasticJob) -> BTreeMap<String, String> {
+    let template = template::merged(job, Role::of(1)).ok().flatten();
+    let mut all = template.and_then(|t| t.metadata).and_then(|m| m.labels).unwrap_or_default();
+    let name = job.metadata.name.clone().unwrap_or_default();
+    let own = [
+        (labels::ELASTIC_JOB, name.as_str()),
+        (labels::JOB_NAME, name.as_str()),
+        (labels::KUBEFLOW_JOB_NAME, name.as_str()),
+        (labels::MANAGED_BY, labels::MANAGER),
+        (labels::KUBEFLOW_OPERATOR_NAME, labels::MANAGER),
+    ];
+    all.extend(own.map(|(k, v)| (k.to_string(), v.to_string())));
+    all
 }
 
 fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {

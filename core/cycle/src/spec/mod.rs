@@ -8,7 +8,8 @@ mod scaling;
 use std::time::Duration;
 
 use eto_api::{
-    AgentMode, CleanPodPolicy, ElasticJob, FrameworkType, MAX_NAME, ReplicaSizes, RestartPolicy as ApiRestartPolicy,
+    AgentMode, BudgetMode, CleanPodPolicy, ElasticJob, FrameworkType, MAX_NAME, ReplicaSizes,
+    RestartPolicy as ApiRestartPolicy,
 };
 use eto_engine::contract::{Framework, WorkerRequest};
 use eto_engine::guard::sizes;
@@ -339,6 +340,7 @@ fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProb
         replace_stragglers: e.replace_stragglers.unwrap_or(false),
         failure_logs: e.keep_failure_logs.unwrap_or(true),
         memory_growth: e.memory_growth.as_ref().and_then(|g| memory_growth(g, problems)),
+        disruption_budget: e.pod_disruption_budget != Some(BudgetMode::Off),
         batch: batch(&e, problems),
     }
 }

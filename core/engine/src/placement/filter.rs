@@ -66,6 +66,17 @@ pub struct Candidates<'a> {
     pub free: Vec<WorkerRequest>,
 }
 
+impl Candidates<'_> {
+    /// Nothing more is to come to these (sorted) nodes; their members can still be spoken of.
+    pub fn close(&mut self, nodes: &[String]) {
+        for (node, free) in self.nodes.iter().zip(&mut self.free) {
+            if nodes.binary_search(&node.name).is_ok() {
+                *free = WorkerRequest::default();
+            }
+        }
+    }
+}
+
 /// The nodes on which a worker may run and fits now. Nodes in `own` (where the job has members) are kept even if they
 /// are full or closed, so that members can be spoken of. Where all workers must share a node it is the one with room for
 /// most of them, the first of equals.

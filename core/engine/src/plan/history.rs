@@ -194,6 +194,7 @@ impl Step<'_> {
                 plain(ChangeKind::Restart, ChangeBy::Loss)
             }
             RoundCause::WorkerLost => plain(ChangeKind::Replacement, ChangeBy::Loss),
+            RoundCause::Moved => plain(ChangeKind::Replacement, ChangeBy::Operator),
             RoundCause::GrowthRefused => plain(ChangeKind::Resize, ChangeBy::Operator),
             RoundCause::Grow | RoundCause::Shrink => match resize {
                 Some(r) => (ChangeKind::Resize, r.by, r.why.clone(), r.decided),

@@ -1,6 +1,7 @@
 //! The conditions of a job's life, for people. Messages say nothing that changes while the facts stay, so that a
 //! status is not written for its words.
 
+use super::budget::idle_from;
 use super::step::Step;
 use crate::conditions::{merge, new};
 use crate::contract::WorkerPhase;
@@ -26,6 +27,7 @@ impl Step<'_> {
             all.extend(self.template_applied());
         }
         merge(&mut self.state.conditions, all);
+        self.looks.extend(idle_from(&self.state));
     }
 
     pub(super) fn set_end_condition(&mut self, phase: Phase, reason: Why, message: String) {

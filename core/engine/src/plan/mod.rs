@@ -6,6 +6,7 @@
 //! planning again yields nothing.
 
 mod agent;
+mod budget;
 mod env;
 mod gang;
 mod history;
@@ -28,6 +29,7 @@ use crate::state::{ConditionReason, JobState, RoundMode};
 use crate::time::Time;
 
 pub use agent::{GATEWAY_PATIENCE, ProgressSeen, Stragglers, is_first_checkpoint};
+pub use budget::budget;
 pub use env::PodEnv;
 pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
 pub use recover::{needs_group, recover};
@@ -130,6 +132,10 @@ pub enum EventReason {
     Straggler,
     /// No member has told of a checkpoint: what a restart loses, or would lose.
     NoCheckpoint,
+    /// A worker's end was announced; another is to take its place.
+    WorkerLeaving,
+    /// Workers failed on a node again and again; new ones avoid it.
+    NodeQuarantined,
     /// Somebody took a worker's owner reference away.
     WorkerReleased,
     /// Containers restarted in place.
@@ -171,6 +177,13 @@ pub struct PlanFacts<'a> {
     pub failing: Option<&'a str>,
     /// Nodes that are not ready or are gone.
     pub sick_nodes: Option<&'a BTreeSet<String>>,
+    /// Nodes that are ready and have a fault (of a GPU, say): their workers are given up before others.
+    pub faulty_nodes: Option<&'a BTreeSet<String>>,
+    /// Pods that are at work and are to go soon, by UID: somebody announced the end of their node, or theirs.
+    pub leaving: Option<&'a BTreeMap<String, Announced>>,
+    /// How many workers would find a node now that is none of those that are to go, beside the workers there are; `None` =
+    /// not known. Looked at where pods are recreated for each round and one of them is to go.
+    pub room: Option<u32>,
     /// Where the placement policy wants new workers, by index.
     pub places: Option<&'a BTreeMap<u32, NodeChoice>>,
     /// Workers that the placement policy would give up, most dispensable first.
@@ -219,6 +232,15 @@ pub const IMAGE_PATIENCE: Duration = Duration::from_secs(15);
 pub struct AgentFacts {
     /// A membership gateway is set up, which agents can reach.
     pub gateway: bool,
+}
+
+/// An end that was announced: of a node (by its taints, conditions or annotations), or of a pod.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Announced {
+    /// What said so, for people: `taint karpenter.sh/disrupted of node a`.
+    pub why: String,
+    /// When it will be over, where that is known.
+    pub by: Option<Time>,
 }
 
 /// The API server refused to make pods (quota, admission, webhook).

@@ -238,9 +238,11 @@ impl Step<'_> {
         self.state.phase = match round.cause {
             _ if running => Phase::Running,
             RoundCause::WorkerLost | RoundCause::Hung => Phase::Restarting,
-            RoundCause::Grow | RoundCause::Shrink | RoundCause::TemplateChanged | RoundCause::GrowthRefused => {
-                Phase::Resizing
-            }
+            RoundCause::Grow
+            | RoundCause::Shrink
+            | RoundCause::TemplateChanged
+            | RoundCause::GrowthRefused
+            | RoundCause::Moved => Phase::Resizing,
             _ if round.complete.is_none() => Phase::Pending,
             _ => Phase::Starting,
         };

@@ -5,7 +5,7 @@ use std::collections::{BTreeSet, HashSet};
 use eto_membership::MAX_MEMBERS;
 
 use super::history::Notes;
-use super::{Action, Event, EventReason, Plan, PlanFacts, target};
+use super::{Action, Announced, Event, EventReason, Plan, PlanFacts, target};
 use crate::job::JobSpec;
 use crate::observe::Pod;
 use crate::state::{JobState, Phase, RoundCause, RoundState};
@@ -158,7 +158,11 @@ impl<'a> Step<'a> {
     fn follow_spec(&mut self) {
         let Some(template) = &self.job.template else { return };
         let same = |r: &RoundState| r.template_hash == template.hash && r.size == self.state.target;
-        if self.round().is_some_and(same) || self.waits_for_image() {
+        if self.round().is_some_and(same) {
+            self.move_away();
+            return;
+        }
+        if self.waits_for_image() {
             return;
         }
         let Some(round) = &self.state.round else {
@@ -175,6 +179,24 @@ impl<'a> Step<'a> {
         } else {
             self.begin_round(RoundCause::Shrink, &format!("shrink from {size} to {target}"));
         }
+    }
+
+    fn move_away(&mut self) {
+        let Some(why) = self.why_to_move().filter(|_| !self.waits_for_image()) else { return };
+        self.event(false, EventReason::WorkerLeaving, why.clone());
+        self.begin_round(RoundCause::Moved, &why);
+    }
+
+    /// Workers of a round by recreation that runs are to go, and there is room for them elsewhere. Without room the round
+    /// trains on until they are lost.
+    fn why_to_move(&self) -> Option<String> {
+        let round = self.round().filter(|r| r.agent.is_none() && r.running_since.is_some())?;
+        let members = members_of(round);
+        let pods = members.iter().filter_map(|i| self.pod(*i)).filter(|p| p.deleting.is_none() && !p.is_ended());
+        let going: Vec<&Pod> = pods.filter(|p| self.announced(p).is_some()).collect();
+        let announced = going.iter().find_map(|p| self.announced(p))?;
+        let fits = self.facts.room.is_some_and(|room| usize::try_from(room).is_ok_and(|room| room >= going.len()));
+        fits.then(|| format!("worker {} is to go: {}", going[0].index, announced.why))
     }
 
     pub(super) fn round(&self) -> Option<&RoundState> {
@@ -225,6 +247,17 @@ impl<'a> Step<'a> {
     pub(super) fn is_sick(&self, pod: &Pod) -> bool {
         let sick = self.facts.sick_nodes;
         pod.node.as_ref().is_some_and(|n| sick.is_some_and(|s| s.contains(n)))
+    }
+
+    /// On a node that is ready and has a fault.
+    pub(super) fn is_on_faulty(&self, pod: &Pod) -> bool {
+        let faulty = self.facts.faulty_nodes;
+        pod.node.as_ref().is_some_and(|n| faulty.is_some_and(|f| f.contains(n)))
+    }
+
+    /// What was announced of the end of a pod that is at work.
+    pub(super) fn announced(&self, pod: &Pod) -> Option<&'a Announced> {
+        self.facts.leaving?.get(&pod.uid)
     }
 
     pub(super) fn event(&mut self, warning: bool, reason: EventReason, message: String) {

@@ -8,8 +8,8 @@ use crate::observe::Pod;
 use crate::state::Victim;
 
 /// Chooses `count` of the (ascending) members: those that are gone or have failed first, then pending ones, then those
-/// on a node that is not ready, then the placement policy's choice in its order, then the highest index. Index 0, the
-/// master, is never among them, nor is who is no worker.
+/// that are to go, then those on a node that is not ready, on a faulty one, then the placement policy's choice in its
+/// order, then the highest index. Index 0, the master, is never among them, nor is who is no worker.
 pub(super) fn choose<'a>(step: &Step<'a>, members: &[u32], count: usize) -> Vec<(u32, Option<&'a Pod>, &'static str)> {
     let of_policy: HashMap<u32, usize> = step.facts.victims.iter().enumerate().map(|(at, v)| (*v, at)).collect();
     let mut ranked: Vec<_> = members
@@ -22,10 +22,12 @@ pub(super) fn choose<'a>(step: &Step<'a>, members: &[u32], count: usize) -> Vec<
                 None => (0, 0, "it is gone"),
                 Some(p) if p.phase == WorkerPhase::Failed || p.deleting.is_some() => (0, 0, "it failed"),
                 Some(p) if p.phase == WorkerPhase::Pending => (1, 0, "it is pending"),
-                Some(p) if step.is_sick(p) => (2, 0, "its node is not ready"),
+                Some(p) if step.announced(p).is_some() => (2, 0, "its end is announced"),
+                Some(p) if step.is_sick(p) => (3, 0, "its node is not ready"),
+                Some(p) if step.is_on_faulty(p) => (4, 0, "its node has a fault"),
                 Some(_) => match of_policy.get(&index).copied() {
-                    Some(at) => (3, at, "the placement policy gives it up"),
-                    None => (4, 0, "it has the highest index"),
+                    Some(at) => (5, at, "the placement policy gives it up"),
+                    None => (6, 0, "it has the highest index"),
                 },
             };
             (class, at, std::cmp::Reverse(index), pod, reason)

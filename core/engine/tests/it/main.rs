@@ -2,6 +2,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
 mod agents;
+mod budget;
 mod common;
 mod controller;
 mod gang;
@@ -14,6 +15,7 @@ mod plan;
 mod properties;
 mod stories;
 mod types;
+mod victims;
 mod view;
 mod volumes;
 mod wants;

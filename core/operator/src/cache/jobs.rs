@@ -12,6 +12,7 @@ use eto_engine::plan::{Action, Event, ProgressSeen, Refused, Stragglers};
 use eto_engine::state::{JobState, Memory};
 
 use super::version;
+use crate::blame::Suspect;
 use crate::checkpoint::Outside;
 
 /// All jobs by key.
@@ -68,6 +69,8 @@ pub struct Mind {
     pub progress: Option<ProgressSeen>,
     /// Which of them are slow by their own word.
     pub stragglers: Option<Stragglers>,
+    /// The member whose processes failed first in a round, until it is known whether that speaks of its node.
+    pub suspect: Option<Suspect>,
     /// Tries to make pods in a row that failed, though nobody refused them, and what was said to the last one.
     pub not_created: (u32, String),
     /// What the last plan wants done, once its state is written.

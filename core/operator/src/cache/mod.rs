@@ -5,13 +5,20 @@
 //! operator create or delete anything twice. A list holds whatever its versions say: they begin anew where the API
 //! server's store is restored from a backup.
 
+pub mod budgets;
 pub mod jobs;
+pub mod leases;
 pub mod nodes;
 mod observe;
 pub mod pods;
+pub mod quarantine;
+mod signs;
+mod touched;
 pub mod volumes;
 mod watch;
 
+#[cfg(test)]
+pub(crate) use observe::observe as observed;
 pub use watch::{Watches, start};
 pub(crate) use watch::{scoped, seen};
 

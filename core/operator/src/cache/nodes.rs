@@ -1,44 +1,112 @@
 //! Nodes and what is requested on them: the trimmed facts that placement needs.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use eto_cycle::resources;
 use eto_engine::contract::WorkerRequest;
-use eto_engine::observe::{Node, Taint};
+use eto_engine::observe::{Node, Pod, Taint};
+use eto_engine::plan::Announced;
 use k8s_openapi::api::core::v1 as core;
 
+use super::quarantine::{Failure, Quarantine};
+use super::signs::Found;
+use crate::context::now;
+use crate::settings::{self, Signs};
+
 /// For how long a node that is gone, and a failure on a node, are remembered.
-const REMEMBERED: Duration = Duration::from_secs(3600);
+pub(super) const REMEMBERED: Duration = Duration::from_secs(3600);
+
+/// Pods that are seen on a node so long after its end was announced may have been sent there before.
+const LATE: Duration = Duration::from_secs(5);
 
 /// Nodes by name, with the sums of requests kept up to date pod by pod.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Nodes {
+    signs: Signs,
     inner: Mutex<Inner>,
+}
+
+impl Default for Nodes {
+    fn default() -> Self {
+        Nodes::new(&settings::Nodes::default())
+    }
 }
 
 #[derive(Debug, Default)]
 struct Inner {
     nodes: HashMap<String, Node>,
+    /// Nodes whose end is announced.
+    ends: HashMap<String, End>,
+    /// Nodes that have a fault, and which.
+    faulty: HashMap<String, String>,
+    /// Pods that say themselves that they will go, by UID, and the annotation that says so.
+    pods_to_go: HashMap<String, (String, Announced)>,
     /// Nodes that were there and are not any more, and since when.
     left: HashMap<String, Instant>,
     /// What each bound pod asks for, by pod UID.
     bound: HashMap<String, (String, WorkerRequest)>,
     /// Sums of `bound` by node.
     sums: HashMap<String, WorkerRequest>,
-    /// Node and moment of each worker's failure lately, by pod UID.
-    faults: HashMap<String, (String, Instant)>,
+    quarantine: Quarantine,
+    /// Nodes that were put into quarantine and are not told of, and the UID of the job whose failure was the last.
+    told_of: BTreeMap<String, String>,
     listing_nodes: Option<HashSet<String>>,
     listing_pods: Option<HashSet<String>>,
+    /// A whole list of pods was read.
+    pods_read: bool,
+}
+
+/// The announced end of a node.
+#[derive(Clone, Debug)]
+struct End {
+    announced: Announced,
+    seen: Instant,
+    /// UIDs of the pods that were there. Who came later was put there all the same, and stays.
+    pods: HashSet<String>,
+}
+
+impl End {
+    fn takes_in(&self, pods_read: bool) -> bool {
+        !pods_read || self.seen.elapsed() < LATE
+    }
+}
+
+/// Whoever set the sign has another clock: the time that is left counts from when it was seen.
+fn announced(found: &Found, of: &str) -> Announced {
+    Announced { why: format!("{} of {of}", found.what), by: found.notice.map(|notice| now().plus(notice)) }
 }
 
 impl Inner {
     fn lose(&mut self, names: &[String]) {
         for name in names.iter().filter(|n| self.nodes.remove(*n).is_some()) {
             self.left.insert(name.clone(), Instant::now());
+            self.ends.remove(name);
+            self.faulty.remove(name);
         }
         self.left.retain(|_, since| since.elapsed() < REMEMBERED);
+    }
+
+    /// True if that is news: of an end that was known before, the first word holds.
+    fn note_end(&mut self, name: &str, found: Option<Found>) -> bool {
+        let Some(found) = found else { return self.ends.remove(name).is_some() };
+        let announced = announced(&found, &format!("node {name}"));
+        if self.ends.get(name).is_some_and(|known| known.announced.why == announced.why) {
+            return false;
+        }
+        let there = self.bound.iter().filter(|(_, (node, _))| node == name);
+        let pods = there.map(|(uid, _)| uid.clone()).collect();
+        self.ends.insert(name.to_owned(), End { announced, seen: Instant::now(), pods });
+        true
+    }
+
+    /// True if that is news.
+    fn note_fault(&mut self, name: &str, fault: Option<String>) -> bool {
+        match fault {
+            Some(fault) => self.faulty.insert(name.to_owned(), fault.clone()).is_none_or(|known| known != fault),
+            None => self.faulty.remove(name).is_some(),
+        }
     }
 
     fn release(&mut self, uid: &str) {
@@ -60,15 +128,27 @@ impl Nodes {
         f(&mut self.inner.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    pub fn seen(&self, node: &core::Node) {
-        let Some(node) = trimmed(node) else { return };
+    /// Lists in the settings that can't be read are empty; the settings are checked before.
+    pub fn new(settings: &settings::Nodes) -> Self {
+        let quarantine = Quarantine::new(settings.quarantine_failures, settings.quarantine_half_life.get());
+        let inner = Inner { quarantine, ..Inner::default() };
+        Nodes { signs: settings.signs().unwrap_or_default(), inner: Mutex::new(inner) }
+    }
+
+    /// True if that is news for the jobs that have workers there.
+    pub fn seen(&self, node: &core::Node) -> bool {
+        let (end, fault) = (self.signs.end_of_node(node), self.signs.fault_of(node));
+        let Some(node) = trimmed(node) else { return false };
         self.with(|i| {
             if let Some(listing) = &mut i.listing_nodes {
                 listing.insert(node.name.clone());
             }
-            i.left.remove(&node.name);
-            i.nodes.insert(node.name.clone(), node);
-        });
+            let back = i.left.remove(&node.name).is_some();
+            let (end, fault) = (i.note_end(&node.name, end), i.note_fault(&node.name, fault));
+            let (name, ready) = (node.name.clone(), node.ready);
+            let turned = i.nodes.insert(name, node).is_some_and(|known| known.ready != ready);
+            back || end || fault || turned
+        })
     }
 
     pub fn gone(&self, name: &str) {
@@ -79,13 +159,14 @@ impl Nodes {
         self.with(|i| i.listing_nodes = Some(HashSet::new()));
     }
 
-    pub fn list_ends(&self) {
+    /// The list is whole: gives the nodes that it did not have any more.
+    pub fn list_ends(&self) -> Vec<String> {
         self.with(|i| {
-            if let Some(listed) = i.listing_nodes.take() {
-                let lost: Vec<String> = i.nodes.keys().filter(|n| !listed.contains(*n)).cloned().collect();
-                i.lose(&lost);
-            }
-        });
+            let Some(listed) = i.listing_nodes.take() else { return Vec::new() };
+            let lost: Vec<String> = i.nodes.keys().filter(|n| !listed.contains(*n)).cloned().collect();
+            i.lose(&lost);
+            lost
+        })
     }
 
     /// A pod of any owner.
@@ -94,21 +175,38 @@ impl Nodes {
         let ended =
             pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed");
         let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty() && !ended);
+        let end = self.signs.end_of_pod(pod).filter(|_| !ended);
         self.with(|i| {
             if let Some(listing) = &mut i.listing_pods {
                 listing.insert(uid.clone());
+            }
+            match end {
+                Some(found) => {
+                    let new = || (found.key.clone(), announced(&found, "the pod"));
+                    i.pods_to_go.entry(uid.clone()).or_insert_with(new);
+                }
+                None => {
+                    i.pods_to_go.remove(&uid);
+                }
             }
             i.release(&uid);
             if let (Some(node), Some(spec)) = (node, pod.spec.as_ref()) {
                 let request = resources::scheduling(spec);
                 add(i.sums.entry(node.clone()).or_default(), request, 1.0);
+                let read = i.pods_read;
+                if let Some(end) = i.ends.get_mut(&node).filter(|end| end.takes_in(read)) {
+                    end.pods.insert(uid.clone());
+                }
                 i.bound.insert(uid, (node, request));
             }
         });
     }
 
     pub fn pod_gone(&self, uid: &str) {
-        self.with(|i| i.release(uid));
+        self.with(|i| {
+            i.release(uid);
+            i.pods_to_go.remove(uid);
+        });
     }
 
     pub fn pod_list_begins(&self) {
@@ -119,6 +217,8 @@ impl Nodes {
         self.with(|i| {
             let Some(listed) = i.listing_pods.take() else { return };
             i.bound.retain(|uid, _| listed.contains(uid));
+            i.pods_to_go.retain(|uid, _| listed.contains(uid));
+            i.pods_read = true;
             // Summed anew: remainders of long additions and subtractions go.
             i.sums.clear();
             for (node, request) in i.bound.values() {
@@ -132,24 +232,66 @@ impl Nodes {
         self.with(|i| i.nodes.get(name).map_or_else(|| i.left.contains_key(name), |n| !n.ready))
     }
 
-    /// A worker failed on a node. Told again of the same pod it counts once.
-    pub fn fault(&self, uid: &str, node: &str) {
+    /// Those of a job's pods that are to go, by UID: with their nodes, or by themselves. Who came after the end of its node
+    /// was announced stays until it comes: it would only go to and fro. So would one whose template has the annotation;
+    /// `template` tells which it has, and is asked only where that matters.
+    pub fn leaving(&self, pods: &[Pod], template: impl FnOnce() -> BTreeSet<String>) -> BTreeMap<String, Announced> {
         self.with(|i| {
-            if !i.faults.contains_key(uid) {
-                i.faults.retain(|_, (_, at)| at.elapsed() < REMEMBERED);
-                i.faults.insert(uid.to_owned(), (node.to_owned(), Instant::now()));
+            let with_node = |p: &Pod| {
+                let end = i.ends.get(p.node.as_ref()?)?;
+                end.pods.contains(&p.uid).then(|| end.announced.clone())
+            };
+            let says_so = |p: &Pod| i.pods_to_go.get(&p.uid);
+            let template = if pods.iter().any(|p| says_so(p).is_some()) { template() } else { BTreeSet::new() };
+            let by_itself = |p: &Pod| says_so(p).filter(|(key, _)| !template.contains(key)).map(|(_, a)| a.clone());
+            let of = |p: &Pod| by_itself(p).or_else(|| with_node(p));
+            pods.iter().filter_map(|p| Some((p.uid.clone(), of(p)?))).collect()
+        })
+    }
+
+    /// Those of the nodes that these pods are on which have a fault.
+    pub fn faulty(&self, pods: &[Pod]) -> BTreeSet<String> {
+        self.with(|i| pods.iter().filter_map(|p| p.node.clone()).filter(|n| i.faulty.contains_key(n)).collect())
+    }
+
+    /// Nodes that new workers had better not get: their end is announced, or they have a fault. Sorted.
+    pub fn avoided(&self) -> Vec<String> {
+        let all: BTreeSet<String> = self.with(|i| i.ends.keys().chain(i.faulty.keys()).cloned().collect());
+        all.into_iter().collect()
+    }
+
+    /// A worker failed on a node. True if that puts the node into quarantine.
+    pub fn fault(&self, failure: Failure) -> bool {
+        self.with(|i| {
+            let (node, job) = (failure.node.clone(), failure.job.clone());
+            let put_in = i.quarantine.note(failure, Instant::now());
+            if put_in {
+                i.told_of.insert(node, job);
             }
-        });
+            put_in
+        })
     }
 
     /// Failures of workers within the last hour, by node.
     pub fn faults(&self) -> HashMap<String, u32> {
+        self.with(|i| i.quarantine.within(REMEMBERED, Instant::now()))
+    }
+
+    /// Nodes that are in quarantine, sorted.
+    pub fn quarantined(&self) -> Vec<String> {
+        self.with(|i| i.quarantine.held(Instant::now()).iter().cloned().collect())
+    }
+
+    /// Nodes that came into quarantine since this was asked last, with the UID of the job whose failure was the last.
+    pub fn newly_quarantined(&self) -> BTreeMap<String, String> {
+        self.with(|i| std::mem::take(&mut i.told_of))
+    }
+
+    /// How many nodes are to go, have a fault, and are in quarantine.
+    pub fn counts(&self) -> [(&'static str, usize); 3] {
         self.with(|i| {
-            let mut all: HashMap<String, u32> = HashMap::new();
-            for (node, _) in i.faults.values().filter(|(_, at)| at.elapsed() < REMEMBERED) {
-                *all.entry(node.clone()).or_default() += 1;
-            }
-            all
+            let quarantined = i.quarantine.held(Instant::now()).len();
+            [("leaving", i.ends.len()), ("faulty", i.faulty.len()), ("quarantined", quarantined)]
         })
     }
 
@@ -192,78 +334,5 @@ fn trimmed(node: &core::Node) -> Option<Node> {
 }
 
 #[cfg(test)]
-mod tests {
-    #![allow(clippy::unwrap_used, clippy::float_cmp)]
-    use super::*;
-    use serde_json::json;
-
-    fn pod(uid: &str, node: &str, cpu: &str, phase: &str) -> core::Pod {
-        serde_json::from_value(json!({
-            "metadata": {"name": uid, "uid": uid},
-            "spec": {"nodeName": node, "containers": [{"name": "c", "resources": {"requests": {"cpu": cpu}}}]},
-            "status": {"phase": phase},
-        }))
-        .unwrap()
-    }
-
-    fn node() -> core::Node {
-        serde_json::from_value(json!({
-            "metadata": {"name": "n", "labels": {"zone": "a"}},
-            "spec": {"taints": [{"key": "k", "effect": "NoSchedule"}]},
-            "status": {"allocatable": {"cpu": "8", "nvidia.com/gpu": "4"}, "conditions": [{"type": "Ready", "status": "True"}]},
-        }))
-        .unwrap()
-    }
-
-    #[test]
-    fn requests_follow_the_pods() {
-        let nodes = Nodes::default();
-        nodes.seen(&node());
-        nodes.pod(&pod("a", "n", "2", "Running"));
-        nodes.pod(&pod("b", "n", "1", "Pending"));
-        nodes.pod(&pod("b", "n", "1", "Running"));
-        let got = nodes.all();
-        assert_eq!((got[0].requested.cpu, got[0].allocatable.gpus, got[0].ready), (3.0, 4.0, true));
-        nodes.pod(&pod("a", "n", "2", "Succeeded"));
-        assert_eq!(nodes.all()[0].requested.cpu, 1.0, "an ended pod holds nothing");
-        nodes.pod_gone("b");
-        assert_eq!(nodes.all()[0].requested.cpu, 0.0);
-    }
-
-    #[test]
-    fn lists_take_what_they_do_not_have() {
-        let nodes = Nodes::default();
-        nodes.seen(&node());
-        nodes.pod(&pod("a", "n", "2", "Running"));
-        nodes.pod_list_begins();
-        nodes.pod(&pod("c", "n", "5", "Running"));
-        nodes.pod_list_ends();
-        assert_eq!(nodes.all()[0].requested.cpu, 5.0);
-        nodes.list_begins();
-        nodes.list_ends();
-        assert!(nodes.all().is_empty());
-    }
-
-    #[test]
-    fn a_failure_counts_once_on_its_node() {
-        let nodes = Nodes::default();
-        for (uid, node) in [("a", "n"), ("b", "n"), ("a", "n"), ("c", "m")] {
-            nodes.fault(uid, node);
-        }
-        assert_eq!(nodes.faults(), [("n".to_owned(), 2), ("m".to_owned(), 1)].into());
-    }
-
-    #[test]
-    fn a_node_that_is_gone_is_sick_and_one_that_was_never_seen_is_not() {
-        let nodes = Nodes::default();
-        assert!(!nodes.is_sick("n"));
-        nodes.seen(&node());
-        nodes.gone("n");
-        assert!(nodes.is_sick("n"));
-        nodes.seen(&node());
-        assert!(!nodes.is_sick("n"), "it is back");
-        nodes.list_begins();
-        nodes.list_ends();
-        assert!(nodes.is_sick("n"));
-    }
-}
+#[path = "nodes_tests.rs"]
+mod tests;

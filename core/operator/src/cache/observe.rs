@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::{self as core, ContainerState, ContainerStatus, 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time as MetaTime;
 
 /// Trims a pod to what decisions need; `None` where it lacks what every pod of ours has.
-pub(super) fn observe(pod: &core::Pod) -> Option<Pod> {
+pub(crate) fn observe(pod: &core::Pod) -> Option<Pod> {
     let meta = &pod.metadata;
     let label = |name: &str| meta.labels.as_ref().and_then(|l| l.get(name));
     let status = pod.status.as_ref();

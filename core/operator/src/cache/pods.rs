@@ -81,6 +81,12 @@ impl Pods {
         }
     }
 
+    /// UIDs of the jobs that have a pod on this node. Costs a look at all pods.
+    pub fn owners_on(&self, node: &str) -> Vec<String> {
+        let on = |pods: &Vec<Pod>| pods.iter().any(|p| p.node.as_deref() == Some(node));
+        self.with(|i| i.jobs.iter().filter(|(_, pods)| on(pods)).map(|(owner, _)| uid_of(owner).to_owned()).collect())
+    }
+
     /// UID of the job that owns the pod with this UID, while the pod is there. Whether there is such a job in the pod's
     /// namespace is another question.
     pub fn owner_of(&self, uid: &str) -> Option<String> {

@@ -2,7 +2,7 @@
 
 use std::fmt::Debug;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use eto_api::{ElasticJob, labels};
 use eto_engine::contract::WorkerPhase;
@@ -10,7 +10,9 @@ use eto_engine::job::JobKey;
 use eto_engine::observe::Pod;
 use eto_engine::plan::{Event as Told, EventReason};
 use futures::StreamExt;
+use k8s_openapi::api::coordination::v1::Lease;
 use k8s_openapi::api::core::v1 as core;
+use k8s_openapi::api::policy::v1::PodDisruptionBudget;
 use k8s_openapi::api::storage::v1::StorageClass;
 use kube::runtime::utils::Backoff;
 use kube::runtime::watcher::DefaultBackoff;
@@ -19,10 +21,14 @@ use kube::{Api, Client, Resource};
 use serde::de::DeserializeOwned;
 use tokio::sync::watch;
 
+use super::budgets::Budgets;
 use super::jobs::{Jobs, News};
+use super::leases::{self, Leases};
 use super::nodes::Nodes;
 use super::observe::observe;
 use super::pods::{Pods, Seen};
+use super::quarantine::Failure;
+use super::touched::{budget_event, lease_event, look_at_jobs_on};
 use super::version;
 use super::volumes::Volumes;
 use crate::queue::Queue;
@@ -37,6 +43,8 @@ pub struct Watches {
     pub pods: Arc<Pods>,
     pub nodes: Arc<Nodes>,
     pub volumes: Arc<Volumes>,
+    pub budgets: Arc<Budgets>,
+    pub leases: Arc<Leases>,
 }
 
 /// Becomes true when a watch has read its first list whole.
@@ -86,9 +94,9 @@ pub fn start(
     tokio::spawn(follow(api, config, "pods", duty, move |event| pod_event(&caches_of_pods, &q, event)));
 
     let duty = begin();
-    let nodes = Arc::clone(&caches.nodes);
+    let (caches_of_nodes, q) = (caches.clone(), queue.clone());
     let api: Api<core::Node> = Api::all(client.clone());
-    tokio::spawn(follow(api, all.clone(), "nodes", duty, move |event| node_event(&nodes, event)));
+    tokio::spawn(follow(api, all.clone(), "nodes", duty, move |event| node_event(&caches_of_nodes, &q, event)));
 
     let duty = begin();
     let volumes = Arc::clone(&caches.volumes);
@@ -103,7 +111,24 @@ pub fn start(
     let duty = begin();
     let volumes = Arc::clone(&caches.volumes);
     let api: Api<StorageClass> = Api::all(client.clone());
-    tokio::spawn(follow(api, all, "storageclasses", duty, move |e| class_event(&volumes, e)));
+    tokio::spawn(follow(api, all.clone(), "storageclasses", duty, move |e| class_event(&volumes, e)));
+
+    // Not waited for: an operator that may not read these (yet) serves its jobs without.
+    let apart = || {
+        let (sender, _) = watch::channel(false);
+        Duty { synced: sender, telemetry: telemetry.clone(), stop: stop.clone(), anew: anew.clone() }
+    };
+    let (caches_of_budgets, q) = (caches.clone(), queue.clone());
+    let api: Api<PodDisruptionBudget> = scoped(client, &settings.namespace);
+    let on = move |e| budget_event(&caches_of_budgets, &q, e);
+    tokio::spawn(follow(api, all.clone(), "poddisruptionbudgets", apart(), on));
+
+    if caches.leases.is_wanted() {
+        let (caches_of_leases, q) = (caches.clone(), queue.clone());
+        let api: Api<Lease> = Api::namespaced(client.clone(), leases::NAMESPACE);
+        let on = move |e| lease_event(&caches_of_leases, &q, e, Instant::now());
+        tokio::spawn(follow(api, all, "leases", apart(), on));
+    }
     synced
 }
 
@@ -200,7 +225,7 @@ fn job_event(jobs: &Jobs, queue: &Queue, event: Event<ElasticJob>) {
 }
 
 fn pod_event(caches: &Watches, queue: &Queue, event: Event<core::Pod>) {
-    let Watches { jobs, pods, nodes, volumes } = caches;
+    let Watches { jobs, pods, nodes, volumes, .. } = caches;
     match event {
         Event::Init => {
             pods.list_begins();
@@ -222,8 +247,13 @@ fn pod_event(caches: &Watches, queue: &Queue, event: Event<core::Pod>) {
             volumes.pod(&pod);
             if let Some(seen) = seen(&pod) {
                 let key = JobKey { namespace: seen.namespace.clone(), name: seen.job.clone() };
-                if let Some(node) = seen.pod.node.as_deref().filter(|_| is_fault(&seen.pod)) {
-                    nodes.fault(&seen.pod.uid, node);
+                if let Some(node) = seen.pod.node.clone().filter(|_| is_fault(&seen.pod)) {
+                    let among_others = pods
+                        .of(&seen.namespace, &seen.owner)
+                        .iter()
+                        .any(|p| p.node.as_ref().is_some_and(|n| *n != node));
+                    let (of, job) = (seen.pod.uid.clone(), seen.owner.clone());
+                    nodes.fault(Failure { of, job, node, among_others });
                 }
                 if pods.seen(seen) {
                     queue.add(key);
@@ -283,13 +313,26 @@ pub(crate) fn seen(pod: &core::Pod) -> Option<Seen> {
     })
 }
 
-fn node_event(nodes: &Nodes, event: Event<core::Node>) {
-    match event {
-        Event::Init => nodes.list_begins(),
+/// Jobs with workers on a node are looked at when it turns (not) ready, when its end is announced, when it has a fault, and
+/// when it is gone.
+fn node_event(caches: &Watches, queue: &Queue, event: Event<core::Node>) {
+    let nodes = &caches.nodes;
+    let touched = match event {
+        Event::Init => {
+            nodes.list_begins();
+            Vec::new()
+        }
         Event::InitDone => nodes.list_ends(),
-        Event::InitApply(node) | Event::Apply(node) => nodes.seen(&node),
-        Event::Delete(node) => nodes.gone(node.metadata.name.as_deref().unwrap_or_default()),
-    }
+        Event::InitApply(node) | Event::Apply(node) => {
+            let news = nodes.seen(&node);
+            node.metadata.name.into_iter().filter(|_| news).collect()
+        }
+        Event::Delete(node) => {
+            nodes.gone(node.metadata.name.as_deref().unwrap_or_default());
+            node.metadata.name.into_iter().collect()
+        }
+    };
+    look_at_jobs_on(caches, queue, &touched);
 }
 
 fn claim_event(volumes: &Volumes, event: Event<core::PersistentVolumeClaim>) {

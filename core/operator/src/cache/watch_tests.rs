@@ -1,5 +1,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 
+use std::collections::BTreeSet;
+
 use super::*;
 
 #[test]
@@ -101,4 +103,31 @@ fn a_pod_of_another_namespace_is_no_worker_whatever_its_owner_reference_says() {
         pod_event(&caches, &queue, Event::Apply(pod(6, Some("u"))));
         assert_eq!(caches.pods.of("n", "u").len(), 1);
     }
+}
+
+#[test]
+fn a_node_whose_end_is_announced_has_its_jobs_looked_at_and_no_others() {
+    let (caches, _job) = with_job();
+    let queue = Queue::new("test");
+    let mut on_a = pod(5, Some("u"));
+    on_a.spec.as_mut().unwrap().node_name = Some("a".into());
+    pod_event(&caches, &queue, Event::Apply(on_a));
+    queue.clear();
+    let node = |name: &str, taints: serde_json::Value| -> core::Node {
+        let status = serde_json::json!({"conditions": [{"type": "Ready", "status": "True"}]});
+        serde_json::from_value(
+            serde_json::json!({"metadata": {"name": name}, "spec": {"taints": taints}, "status": status}),
+        )
+        .unwrap()
+    };
+    let going = serde_json::json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+    for name in ["a", "b"] {
+        node_event(&caches, &queue, Event::Apply(node(name, serde_json::json!([]))));
+    }
+    assert_eq!(queue.len(), 0);
+    node_event(&caches, &queue, Event::Apply(node("b", going.clone())));
+    assert_eq!(queue.len(), 0);
+    node_event(&caches, &queue, Event::Apply(node("a", going)));
+    assert_eq!(queue.len(), 1);
+    assert_eq!(caches.nodes.leaving(&caches.pods.of("n", "u"), BTreeSet::new).len(), 1);
 }

@@ -55,6 +55,25 @@ const TEXT: &[(&str, &str)] = &[
     ("policies.cache-dir", "Private directory for compiled policies; empty = compile at each start"),
     ("placement.zone-label", "Node label that names the zone"),
     ("placement.rack-label", "Node label that names the rack"),
+    (
+        "nodes.leaving-taints",
+        "Taints by which a node says that it will go: key or key=value, and @2m behind it where it has so long from then on",
+    ),
+    ("nodes.leaving-conditions", "Conditions of a node that say the same while they are True, or Type=Status"),
+    ("nodes.leaving-annotations", "Annotations of a node, or of one pod, that say the same: key or key=value"),
+    (
+        "nodes.faulty-conditions",
+        "Conditions of a node, while True or Type=Status, by which its workers are given up first and new ones avoid it",
+    ),
+    (
+        "nodes.quarantine-failures",
+        "Failures of workers within one half-life after which new workers avoid a node where they can; 0 = none",
+    ),
+    (
+        "nodes.lease-grace",
+        "A node whose lease is not renewed for so long, while those of others are, is taken for not ready; 0s = it is not looked at, 25s at least",
+    ),
+    ("nodes.quarantine-half-life", "Time in which half of what is held against a node is forgotten; 1s at least"),
     ("leader.enabled", "Elect a leader by Lease; false only where a single replica runs"),
     ("leader.name", "Name of the Lease"),
     ("leader.namespace", "Namespace of the Lease; empty = the operator's own"),

@@ -9,6 +9,7 @@ mod gateway;
 mod help;
 mod images;
 mod keys;
+mod nodes;
 mod resolve;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use serde::{Deserialize, Serialize};
 pub use duration::Span;
 pub use gateway::Gateway;
 pub use images::{Images, names};
+pub use nodes::{Nodes, Sign, Signs};
 pub use resolve::{Source, command, resolve};
 
 /// All settings, resolved.
@@ -32,6 +34,7 @@ pub struct Settings {
     pub prometheus: Prometheus,
     pub policies: Policies,
     pub placement: Placement,
+    pub nodes: Nodes,
     pub leader: Leader,
     pub server: Server,
     pub gateway: Gateway,
@@ -352,6 +355,7 @@ impl Settings {
         }
         self.gateway.check().map_err(SettingsError::Inconsistent)?;
         self.images.check().map_err(SettingsError::Inconsistent)?;
+        self.nodes.check().map_err(SettingsError::Inconsistent)?;
         Ok(())
     }
 

@@ -62,6 +62,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 - apiGroups: [""]
   resources: [configmaps] # policies' states above 3 KiB, label elastic.ai/policy-state
   verbs: [list, create, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets] # how many workers may be evicted at a time
+  verbs: [list, watch, create, patch, delete]
 - apiGroups: [""]
   resources: [persistentvolumeclaims] # placement: which volumes a job has
   verbs: [list, watch]

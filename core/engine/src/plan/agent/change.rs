@@ -30,7 +30,7 @@ impl<'a> Step<'a> {
             self.renew(running);
             return;
         }
-        if !running || self.job.template.is_none() {
+        if !running || self.job.template.is_none() || self.move_members() {
             return;
         }
         let (members, target) = (count(self.in_round.len()), self.state.target);
@@ -144,11 +144,14 @@ impl<'a> Step<'a> {
 
     /// The master has come back and is in no round.
     fn idle_master(&self) -> Option<&'a Pod> {
+        if self.fit_members().iter().any(|p| p.index == 0) {
+            return None;
+        }
         self.workers().into_iter().find(|p| p.index == 0 && !self.is_member(p) && self.has_joined(p))
     }
 
-    /// Whoever is not in the round goes at once; members are named when the others stop. A master that came back while
-    /// the target fell takes a member's place.
+    /// Whoever is not in the round goes at once; members are named when the others stop: those whose end is announced, and
+    /// then as many more as it takes. A master that came back while the target fell takes a member's place.
     fn shrink(&mut self, members: u32) {
         let target = self.state.target;
         self.give_up_surplus(members);
@@ -156,7 +159,11 @@ impl<'a> Step<'a> {
             return;
         }
         let master = self.idle_master();
-        let mut pool = self.fit_members();
+        let (going, mut pool): (Vec<&Pod>, Vec<&Pod>) =
+            self.fit_members().into_iter().partition(|p| self.announced(p).is_some());
+        for pod in going {
+            self.name_victim(pod, pod.index, "its end is announced");
+        }
         pool.extend(master);
         let mut indexes: Vec<u32> = pool.iter().map(|p| p.index).collect();
         indexes.sort_unstable();
@@ -207,10 +214,11 @@ impl<'a> Step<'a> {
     }
 
     /// Notes the step that a change is at. A change to another size begins anew.
-    fn enter(&mut self, cause: RoundCause, step: ChangeStep) {
+    pub(super) fn enter(&mut self, cause: RoundCause, step: ChangeStep) {
         let (now, to) = (self.now, self.state.target);
         let from = count(self.in_round.len());
-        let same = self.state.change.as_ref().is_some_and(|c| c.to == to && c.step <= ChangeStep::WaitingForCheckpoint);
+        let goes_on = |c: &Change| c.cause == cause && c.to == to && c.step <= ChangeStep::WaitingForCheckpoint;
+        let same = self.state.change.as_ref().is_some_and(goes_on);
         if !same {
             self.state.change = Some(Change {
                 cause,

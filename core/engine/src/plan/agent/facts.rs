@@ -127,9 +127,10 @@ impl<'a> Step<'a> {
     }
 
     /// One pod for each index that has one which counts, ascending: the member of the round, else the one that is
-    /// further on.
+    /// further on. Who is to go does not count, unless its work is done.
     pub(super) fn workers(&self) -> Vec<&'a Pod> {
-        let mut all: Vec<&'a Pod> = self.pods.iter().copied().filter(|p| self.holds_place(p)).collect();
+        let counts = |p: &Pod| self.holds_place(p) && (self.announced(p).is_none() || self.is_finished(p));
+        let mut all: Vec<&'a Pod> = self.pods.iter().copied().filter(|p| counts(p)).collect();
         all.sort_by_cached_key(|p| (p.index, !self.is_member(p), !self.has_joined(p), p.incarnation));
         all.dedup_by_key(|p| p.index);
         all

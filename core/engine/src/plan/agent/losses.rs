@@ -211,20 +211,25 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// These members, and those who wait to join, as many as the target allows; no more than make a legal size. Workers
-    /// make room for who is none.
-    pub(super) fn with_joined(&self, mut members: Vec<&'a Pod>) -> Vec<&'a Pod> {
+    /// These members, and those who wait to join, as many as the target allows; no more than make a legal size. A member
+    /// that is to go gives its place to one who has come, and workers make room for who is none.
+    pub(super) fn with_joined(&self, members: Vec<&'a Pod>) -> Vec<&'a Pod> {
         let want = count(members.len()).max(self.state.target);
+        let (mut all, mut going): (Vec<&Pod>, Vec<&Pod>) =
+            members.into_iter().partition(|m| self.announced(m).is_none());
         let extra = self.workers().into_iter().filter(|p| !self.is_member(p) && self.has_joined(p));
-        let taken: HashSet<u32> = members.iter().map(|m| m.index).collect();
+        let taken: HashSet<u32> = all.iter().map(|m| m.index).collect();
         let extra: Vec<&Pod> = extra.filter(|p| !taken.contains(&p.index)).collect();
-        members.extend(extra);
-        members.sort_by_key(|p| self.job.types.is_worker(p.index));
-        let most = want.min(count(members.len()));
+        let came: HashSet<u32> = extra.iter().map(|p| p.index).collect();
+        going.retain(|g| !came.contains(&g.index));
+        all.extend(extra);
+        all.extend(going);
+        all.sort_by_key(|p| self.job.types.is_worker(p.index));
+        let most = want.min(count(all.len()));
         let size = sizes::at_most(self.job, most).unwrap_or(most);
-        members.truncate(usize::try_from(size).unwrap_or(usize::MAX));
-        members.sort_by_key(|p| p.index);
-        members
+        all.truncate(usize::try_from(size).unwrap_or(usize::MAX));
+        all.sort_by_key(|p| p.index);
+        all
     }
 
     /// Losses of the present round, by rank.

@@ -18,6 +18,7 @@ mod gather;
 mod hang;
 mod losses;
 mod mode;
+mod moves;
 mod native;
 mod orders;
 mod pods;

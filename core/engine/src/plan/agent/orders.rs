@@ -229,8 +229,17 @@ impl<'a> Step<'a> {
             let agent = round.agent.unwrap_or_default();
             let begin = Begin { cause: round.cause, why: &agent.why, grace_ms: agent.grace_ms, charged: agent.charged };
             self.begin_agent_round(&members, begin);
+            // Who is heard of and has not stopped yet was told late: it is to stop for this round first.
+            if waits && self.is_heard_stopping() {
+                return;
+            }
         }
         self.order_run();
+    }
+
+    fn is_heard_stopping(&self) -> bool {
+        let stopping = self.agent().map(|a| a.stopping.as_slice()).unwrap_or_default();
+        self.pods.iter().any(|p| stopping.contains(&p.uid) && !self.is_silent(p) && !self.has_stopped(p))
     }
 
     fn order_run(&mut self) {

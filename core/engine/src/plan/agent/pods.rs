@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use super::super::step::Step;
 use super::super::{Action, ImageCommand, NewPod, PodEnv};
 use crate::observe::Pod;
-use crate::state::RoundMode;
+use crate::state::{RoundCause, RoundMode};
 
 impl Step<'_> {
     /// Deletes pods that no round can use, and makes those that are missing.
@@ -44,12 +44,18 @@ impl Step<'_> {
         }
     }
 
+    /// Members have left before others could take over: these come when there is room, or quota, for them.
+    fn is_making_room(&self) -> bool {
+        let moved = self.round().is_some_and(|r| r.cause == RoundCause::Moved);
+        moved && self.pods.iter().any(|p| self.is_victim(p))
+    }
+
     fn is_released(&self, pod: &Pod) -> bool {
         self.agent().is_some_and(|a| pod.round < a.pods_from)
     }
 
     fn create_missing(&mut self) {
-        if self.job.template.is_none() || self.has_other_template() {
+        if self.job.template.is_none() || self.has_other_template() || self.is_making_room() {
             return;
         }
         let mut indexes: Vec<u32> = self.workers().iter().map(|p| p.index).collect();

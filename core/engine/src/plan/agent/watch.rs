@@ -94,7 +94,7 @@ impl Step<'_> {
         self.state.phase = match round.cause {
             _ if round.running_since.is_some() => Phase::Running,
             RoundCause::WorkerLost | RoundCause::Hung => Phase::Restarting,
-            RoundCause::Grow | RoundCause::Shrink | RoundCause::TemplateChanged => Phase::Resizing,
+            RoundCause::Grow | RoundCause::Shrink | RoundCause::TemplateChanged | RoundCause::Moved => Phase::Resizing,
             RoundCause::GrowthRefused if self.order() != RoundOrder::Gather => Phase::Resizing,
             _ if round.complete.is_none() => Phase::Pending,
             _ => Phase::Starting,

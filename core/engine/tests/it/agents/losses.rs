@@ -291,3 +291,15 @@ fn growth_pods_that_fail_cost_the_job_nothing() {
     assert_eq!((world.state.phase, world.state.failures, world.generation()), (Phase::Running, 0, 1));
     assert_eq!(world.state.target, 2, "the growth was taken back");
 }
+
+#[test]
+fn who_is_preempted_leaves_the_job_at_its_minimum() {
+    let mut world = AgentWorld::running(job(3, 5, 5));
+    world.room = 3;
+    world.evict(4);
+    world.evict(3);
+    world.go(200);
+    assert_eq!((world.members().len(), world.state.phase, world.state.target), (3, Phase::Running, 3));
+    assert_eq!((world.state.failures, world.pods.len()), (0, 3), "and nobody waits for the room that others took");
+    world.check_settled();
+}

@@ -8,6 +8,7 @@ mod history;
 mod images;
 mod losses;
 mod memory;
+mod moves;
 mod native;
 mod returns;
 mod rules;

@@ -2,7 +2,7 @@
 
 use eto_engine::contract::WorkerPhase;
 use eto_engine::job::{ElasticityMode, JobSpec, RestartPolicy};
-use eto_engine::plan::{GATEWAY_PATIENCE, recover};
+use eto_engine::plan::{Announced, GATEWAY_PATIENCE, recover};
 use eto_engine::state::Phase;
 use eto_membership::Progress;
 use proptest::prelude::*;
@@ -23,6 +23,9 @@ enum Happening {
     DeletePod(usize),
     Disrupt(usize),
     LoseNode(usize),
+    /// And how long it has, in milliseconds, where that is known.
+    Announce(usize, Option<u64>),
+    Withdraw,
     Cut(usize),
     Heal,
     Resize(u32),
@@ -52,6 +55,8 @@ fn happening() -> impl Strategy<Value = Happening> {
         2 => (0usize..8).prop_map(H::DeletePod),
         1 => (0usize..8).prop_map(H::Disrupt),
         1 => (0usize..8).prop_map(H::LoseNode),
+        2 => (0usize..8, proptest::option::of(0u64..180_000)).prop_map(|(at, by)| H::Announce(at, by)),
+        1 => Just(H::Withdraw),
         1 => (0usize..8).prop_map(H::Cut),
         1 => Just(H::Heal),
         3 => (1u32..9).prop_map(H::Resize),
@@ -100,6 +105,8 @@ impl AgentWorld {
                     self.sick.insert(node);
                 }
             }
+            Happening::Announce(at, ms) => self.announce(*at, ms.map(std::time::Duration::from_millis)),
+            Happening::Withdraw => self.leaving.clear(),
             Happening::Cut(at) => {
                 if let Some(uid) = self.pick(*at).map(|p| p.uid.clone()) {
                     self.cut.insert(uid);
@@ -141,6 +148,12 @@ impl AgentWorld {
         (p.phase, p.reason) = (WorkerPhase::Failed, Some("Evicted".into()));
         let uid = p.uid.clone();
         self.containers.remove(&uid);
+    }
+
+    pub(super) fn announce(&mut self, at: usize, left: Option<std::time::Duration>) {
+        let by = left.map(|left| self.now.plus(left));
+        let Some(uid) = self.pick(at).map(|p| p.uid.clone()) else { return };
+        self.leaving.insert(uid, Announced { why: "taint drain of node n".into(), by });
     }
 
     pub(super) fn progress(&mut self, at: usize, step: u64) {

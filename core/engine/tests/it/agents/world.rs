@@ -7,7 +7,9 @@ use std::time::Duration;
 use eto_engine::contract::{Readiness, WorkerPhase};
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
-use eto_engine::plan::{Action, AgentFacts, Group, ImageCommand, NewPod, Plan, PlanFacts, ProgressSeen, Refused, plan};
+use eto_engine::plan::{
+    Action, AgentFacts, Announced, Group, ImageCommand, NewPod, Plan, PlanFacts, ProgressSeen, Refused, plan,
+};
 use eto_engine::state::{JobState, Phase, RoundMode, RoundOrder};
 use eto_engine::time::{Time, millis};
 use eto_membership::{Assignment, Order, Round};
@@ -28,6 +30,8 @@ pub(crate) struct AgentWorld {
     /// What the operator has seen of the members' progress; lost when it ends.
     pub(crate) progress_seen: Option<ProgressSeen>,
     pub(crate) sick: BTreeSet<String>,
+    /// Pods whose end is announced, by UID.
+    pub(crate) leaving: BTreeMap<String, Announced>,
     /// UIDs of pods that can't reach the gateway.
     pub(crate) cut: BTreeSet<String>,
     /// What is in etcd.
@@ -69,6 +73,7 @@ impl AgentWorld {
             refused: None,
             progress_seen: None,
             sick: BTreeSet::new(),
+            leaving: BTreeMap::new(),
             cut: BTreeSet::new(),
             group: Group::default(),
             gateway: true,
@@ -91,6 +96,7 @@ impl AgentWorld {
         let facts = PlanFacts {
             refused: self.refused.as_ref(),
             sick_nodes: Some(&self.sick),
+            leaving: Some(&self.leaving),
             group: self.gateway.then_some(&self.group),
             agent: AgentFacts { gateway: true },
             progress: self.progress_seen,
@@ -230,7 +236,7 @@ impl AgentWorld {
         if state.target != 0 {
             assert!((self.job.min..=self.job.max).contains(&state.target), "target {}", state.target);
         }
-        let lost = ["not heard of", "did not start", "failed", "disrupted", "pending", "out of memory"];
+        let lost = ["not heard of", "did not start", "failed", "disrupted", "pending", "out of memory", "announced"];
         for victim in &state.victims {
             let replaced = lost.iter().any(|why| victim.reason.contains(why));
             assert!(self.job.may_give_up(victim.index) || replaced, "it is never given up: {victim:?}");
@@ -276,6 +282,7 @@ impl AgentWorld {
         let there: BTreeSet<&String> = self.pods.iter().map(|p| &p.uid).collect();
         self.containers.retain(|uid, _| there.contains(uid));
         self.group.members.retain(|uid, _| there.contains(uid));
+        self.leaving.retain(|uid, _| there.contains(uid));
     }
 
     /// The scheduler and the kubelets.

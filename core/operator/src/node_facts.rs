@@ -1,0 +1,76 @@
+//! What plans and new pods are to know of the nodes that a job's pods are on.
+
+use std::collections::{BTreeMap, BTreeSet, HashSet};
+use std::time::Instant;
+
+use eto_api::ElasticJob;
+use eto_cycle::pod::KeepOff;
+use eto_cycle::template;
+use eto_engine::job::JobSpec;
+use eto_engine::observe::{Node, Pod};
+use eto_engine::placement;
+use eto_engine::plan::{Announced, PlanFacts};
+use eto_engine::state::JobState;
+
+use crate::constraints::constraints;
+use crate::context::Context;
+
+/// Names of nodes in the affinity of one pod, at most: in an upgrade of the whole cluster each node is to go in its turn.
+const NAMES: usize = 32;
+
+/// See the module's text.
+#[derive(Debug, Default)]
+pub(crate) struct NodeFacts {
+    /// Nodes of the job's pods that are not ready, silent, or gone.
+    sick: BTreeSet<String>,
+    /// Those that have a fault.
+    faulty: BTreeSet<String>,
+    /// Pods that are to go, by UID.
+    leaving: BTreeMap<String, Announced>,
+    /// The nodes that these are on.
+    ending: BTreeSet<String>,
+}
+
+impl NodeFacts {
+    pub(crate) fn of(context: &Context, object: &ElasticJob, pods: &[Pod]) -> Self {
+        let nodes = &context.caches.nodes;
+        let on = pods.iter().filter_map(|p| p.node.as_deref());
+        let is_sick = |n: &&str| nodes.is_sick(n) || context.caches.leases.is_silent(n);
+        let sick = on.filter(is_sick).map(str::to_owned).collect();
+        let leaving = nodes.leaving(pods, || template::annotation_keys(object));
+        let ending = pods.iter().filter(|p| leaving.contains_key(&p.uid)).filter_map(|p| p.node.clone()).collect();
+        NodeFacts { sick, faulty: nodes.faulty(pods), leaving, ending }
+    }
+
+    pub(crate) fn facts(&self) -> PlanFacts<'_> {
+        PlanFacts {
+            sick_nodes: Some(&self.sick),
+            faulty_nodes: Some(&self.faulty),
+            leaving: Some(&self.leaving),
+            ..PlanFacts::default()
+        }
+    }
+
+    /// How many workers would find a node that is not to go. Counted only where one of the job's is, and pods are
+    /// recreated for each round.
+    pub(crate) fn room(&self, context: &Context, object: &ElasticJob, spec: &JobSpec, state: &JobState) -> Option<u32> {
+        let template = spec.template.as_ref().filter(|_| !self.leaving.is_empty())?;
+        state.round.as_ref().filter(|r| r.agent.is_none())?;
+        let avoided = context.caches.nodes.avoided();
+        let stays = |n: &Node| avoided.binary_search(&n.name).is_err();
+        let nodes: Vec<Node> = context.caches.nodes.all().into_iter().filter(stays).collect();
+        let (constraints, _) = constraints(object, &context.caches.volumes);
+        let held = context.reserved.held(Instant::now());
+        let candidates = placement::prefilter(&nodes, &constraints, &template.request, &held, &HashSet::new());
+        Some(placement::fits(&candidates, &template.request))
+    }
+
+    /// What a new pod of the job is kept off: never to come back to the node that it replaces one on.
+    pub(crate) fn keep_off(&self, context: &Context) -> KeepOff {
+        let never: Vec<String> = self.ending.iter().take(NAMES).cloned().collect();
+        let nodes = &context.caches.nodes;
+        let others = nodes.avoided().into_iter().chain(nodes.quarantined());
+        let others: BTreeSet<String> = others.filter(|n| !self.ending.contains(n)).collect();
+        KeepOff { rather_not: others.into_iter().take(NAMES).collect(), never }
+    }
+}
