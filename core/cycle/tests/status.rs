@@ -93,6 +93,7 @@ fn state() -> JobState {
             checkpoint: Some(Checkpoint { generation: 11, step: 900, at_ms: 1_799_998_000_006 }),
             stopped: Some(Time(1_799_999_000_007)),
             steps_lost: Some(3),
+            anywhere: true,
         }),
         started_at: Some(Time(1_799_990_000_000)),
         finished_at: None,

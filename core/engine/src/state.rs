@@ -128,6 +128,9 @@ pub struct Change {
     /// Steps done since the checkpoint that training goes on from, as far as members have told.
     #[serde(default)]
     pub steps_lost: Option<u64>,
+    /// Nodes that the placement policy demands were waited for in vain: its demands are wishes from then on.
+    #[serde(default)]
+    pub anywhere: bool,
 }
 
 /// The steps of a change. Up to [`ChangeStep::WaitingForCheckpoint`] training goes on and the change can be taken back.

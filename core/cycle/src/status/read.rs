@@ -140,6 +140,7 @@ fn change(c: &api::ChangeStatus) -> Option<Change> {
         checkpoint: each(c.checkpoint.as_ref(), checkpoint)?,
         stopped: each(c.stopped.as_ref(), time)?,
         steps_lost: c.steps_lost.map(long),
+        anywhere: c.anywhere,
     })
 }
 

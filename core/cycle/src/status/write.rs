@@ -151,6 +151,7 @@ fn change(c: &Change) -> api::ChangeStatus {
         checkpoint: c.checkpoint.map(checkpoint),
         stopped: c.stopped.map(rfc3339),
         steps_lost: c.steps_lost.map(int),
+        anywhere: c.anywhere,
     }
 }
 

@@ -208,7 +208,8 @@ impl Step<'_> {
     /// Where the placement policy wants a new worker. After a try that did not work out its demands are wishes.
     pub(super) fn place(&mut self, index: u32) -> Option<NodeChoice> {
         let choice = self.facts.places.and_then(|p| p.get(&index)).cloned()?;
-        let required = choice.required && self.state.start_attempts == 0;
+        let anywhere = self.state.change.as_ref().is_some_and(|c| c.anywhere);
+        let required = choice.required && self.state.start_attempts == 0 && !anywhere;
         if let Some(round) = self.state.round.as_mut().filter(|_| required) {
             round.required_nodes = true;
         }

@@ -107,12 +107,10 @@ impl<'a> Step<'a> {
         if self.now >= no_start {
             let why = format!("{} of {wanted} new workers did not join in time", wanted.saturating_sub(joined));
             self.refuse_growth(members, members.saturating_add(joined), &why);
+        } else if there && self.now >= no_node && placed < wanted && required {
+            self.drop_demands();
         } else if there && self.now >= no_node && placed < wanted {
-            let why = if required {
-                "new workers waited in vain for the nodes that the placement policy demands".to_owned()
-            } else {
-                format!("{} of {wanted} new workers did not get a node", wanted.saturating_sub(placed))
-            };
+            let why = format!("{} of {wanted} new workers did not get a node", wanted.saturating_sub(placed));
             self.refuse_growth(members, members.saturating_add(placed), &why);
         } else {
             self.looks.push(no_start);
@@ -120,6 +118,23 @@ impl<'a> Step<'a> {
                 self.looks.push(no_node);
             }
         }
+    }
+
+    /// Before the size is given up, the demands of the placement policy are: those who wait for a node are made again, and
+    /// may have any.
+    fn drop_demands(&mut self) {
+        let waits = |p: &&Pod| p.node.is_none() && p.phase == WorkerPhase::Pending;
+        for pod in self.workers().into_iter().filter(waits) {
+            self.name_victim(pod, pod.index, "it is pending for a node that the placement policy demands");
+        }
+        if let Some(round) = &mut self.state.round {
+            round.required_nodes = false;
+        }
+        if let Some(change) = &mut self.state.change {
+            (change.step, change.since, change.anywhere) = (ChangeStep::CreatingPods, self.now, true);
+        }
+        let what = "new workers waited in vain for the nodes that the placement policy demands; they may have any now";
+        self.event(true, EventReason::StartTimedOut, what.to_owned());
     }
 
     fn take_growth_refusal(&mut self, members: u32) {
@@ -230,6 +245,7 @@ impl<'a> Step<'a> {
                 checkpoint: None,
                 stopped: None,
                 steps_lost: None,
+                anywhere: false,
             });
         }
         if let Some(change) = self.state.change.as_mut().filter(|c| c.step != step) {
@@ -255,7 +271,8 @@ impl<'a> Step<'a> {
             self.state.change.as_ref().is_some_and(|c| c.step == ChangeStep::WaitingForCheckpoint && c.to == to);
         if !waits {
             let (now, from) = (self.now, count(self.in_round.len()));
-            let decided = self.state.change.as_ref().filter(|c| c.to == to).map_or(now, |c| c.decided);
+            let before = self.state.change.as_ref().filter(|c| c.to == to);
+            let decided = before.map_or(now, |c| c.decided);
             self.state.change = Some(Change {
                 cause,
                 from,
@@ -266,6 +283,7 @@ impl<'a> Step<'a> {
                 checkpoint: Some(newest),
                 stopped: None,
                 steps_lost: None,
+                anywhere: before.is_some_and(|c| c.anywhere),
             });
         }
         let Some(change) = &self.state.change else { return true };

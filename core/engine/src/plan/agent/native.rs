@@ -110,6 +110,7 @@ impl<'a> Step<'a> {
             checkpoint: None,
             stopped: None,
             steps_lost: None,
+            anywhere: false,
         });
         (change.step, change.since) = (ChangeStep::Starting, now);
     }

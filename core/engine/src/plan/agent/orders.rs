@@ -47,6 +47,7 @@ impl<'a> Step<'a> {
             running_since: None,
             cause: begin.cause,
             complete: Some(self.now),
+            required_nodes: false,
             gaps: gaps_of(&indexes),
             restarts_charged: 0,
             agent: Some(AgentRound {
@@ -94,6 +95,7 @@ impl<'a> Step<'a> {
             checkpoint: None,
             stopped: None,
             steps_lost: None,
+            anywhere: false,
         });
         (change.step, change.since) = (ChangeStep::Stopping, now);
         if trained || change.stopped.is_none() {

@@ -1,6 +1,7 @@
 //! The course of planned changes, step by step.
 
 use eto_engine::contract::{Framework, WorkerPhase};
+use eto_engine::placement::NodeChoice;
 use eto_engine::plan::{Action, EventReason, Group, PlanFacts, plan};
 use eto_engine::state::{ChangeStep, ConditionKind, ConditionReason, JobState, Phase, RoundMode, RoundOrder};
 use eto_membership::{GlobalBatch, Order};
@@ -100,6 +101,34 @@ fn a_pending_pod_keeps_a_growth_for_no_longer_than_its_deadline() {
     world.go(10);
     world.check_settled();
     assert!(world.state.last_resize.as_ref().unwrap().refused);
+}
+
+#[test]
+fn a_demanded_node_that_never_comes_is_given_up_before_the_growth_is() {
+    let demand = |indexes: &[u32]| {
+        let choice = NodeChoice { node: "full".into(), required: true };
+        indexes.iter().map(|i| (*i, choice.clone())).collect()
+    };
+    let mut world = AgentWorld::running(job(1, 2, 5));
+    (world.places, world.job.replicas) = (demand(&[2]), 4);
+    world.go(118);
+    assert_eq!((world.generation(), world.state.target, world.pods.len()), (1, 4, 4));
+    world.go(15);
+    assert_eq!((world.members(), world.state.target), (vec![0, 1, 2, 3], 4), "on any node");
+    world.check_settled();
+    assert!(!world.state.last_resize.as_ref().unwrap().refused);
+    // One that is lost is replaced in the same way, and the next growth may demand again.
+    world.places = demand(&[1, 4]);
+    world.evict(1);
+    world.go(140);
+    assert_eq!(world.members(), [0, 1, 2, 3]);
+    world.check_settled();
+    world.job.replicas = 5;
+    world.go(100);
+    assert_eq!((world.members().len(), world.pods.len()), (4, 5));
+    world.go(35);
+    world.check_settled();
+    assert_eq!(world.members().len(), 5);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use eto_engine::contract::{Readiness, WorkerPhase};
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
+use eto_engine::placement::NodeChoice;
 use eto_engine::plan::{
     Action, AgentFacts, Announced, Group, ImageCommand, NewPod, Plan, PlanFacts, ProgressSeen, Refused, plan,
 };
@@ -24,6 +25,10 @@ pub(crate) struct AgentWorld {
     pub(crate) now: Time,
     /// How many pods can have a node at a time.
     pub(crate) room: usize,
+    /// Where the placement policy wants new workers. Nodes that it demands never have room.
+    pub(crate) places: BTreeMap<u32, NodeChoice>,
+    /// UIDs of pods that wait for such a node.
+    demanding: BTreeSet<String>,
     /// How many pods may exist at a time.
     pub(crate) quota: usize,
     pub(crate) refused: Option<Refused>,
@@ -69,6 +74,8 @@ impl AgentWorld {
             pods: vec![],
             now: NOW,
             room: 64,
+            places: BTreeMap::new(),
+            demanding: BTreeSet::new(),
             quota: 64,
             refused: None,
             progress_seen: None,
@@ -100,6 +107,7 @@ impl AgentWorld {
             group: self.gateway.then_some(&self.group),
             agent: AgentFacts { gateway: true },
             progress: self.progress_seen,
+            places: Some(&self.places),
             image: self.image,
             ..PlanFacts::default()
         };
@@ -214,6 +222,9 @@ impl AgentWorld {
         }
         self.memories.push(new.memory);
         self.next_uid += 1;
+        if new.node.as_ref().is_some_and(|n| n.required) {
+            self.demanding.insert(format!("uid-{}", self.next_uid));
+        }
         self.pods.push(Pod {
             name: format!("demo-worker-{}-{}", new.index, new.incarnation),
             uid: format!("uid-{}", self.next_uid),
@@ -292,7 +303,8 @@ impl AgentWorld {
         let sick = self.sick.clone();
         for pod in &mut self.pods {
             let off = pod.node.as_ref().is_some_and(|n| sick.contains(n));
-            if pod.node.is_none() && pod.deleting.is_none() && placed < self.room {
+            let free = placed < self.room && !self.demanding.contains(&pod.uid);
+            if pod.node.is_none() && pod.deleting.is_none() && free {
                 placed += 1;
                 pod.node = Some(format!("node-{}", pod.uid));
             } else if pod.node.is_some() && pod.phase == WorkerPhase::Pending && !off && pod.deleting.is_none() {
