@@ -119,9 +119,8 @@ fn settings_that_documents_name_exist() {
     assert!(seen > 5, "no settings were found in the documents");
 }
 
-/// A row of the faults that names a test is shown by it.
-#[test]
-fn tests_that_the_faults_name_exist() {
+/// The sources of all tests, with the Python ones.
+fn test_sources() -> String {
     let mut sources = String::new();
     let mut folders = vec![root().join("core"), root().join("tests")];
     while let Some(folder) = folders.pop() {
@@ -134,13 +133,48 @@ fn tests_that_the_faults_name_exist() {
             }
         }
     }
-    let words = code_words("docs/faults.md");
-    let named: Vec<&str> =
-        words.iter().filter_map(|w| w.rsplit_once("::")).map(|(_, n)| n).filter(|n| !n.is_empty()).collect();
-    assert!(named.len() > 30, "only {} tests were found", named.len());
-    for name in named {
-        let there = ["fn", "def"].iter().any(|word| sources.contains(&format!("{word} {name}(")));
-        assert!(there, "docs/faults.md names the test {name}, which does not exist");
+    sources
+}
+
+/// A row of the faults, or of what users reported, that names a test is shown by it.
+#[test]
+fn tests_that_documents_name_exist() {
+    let sources = test_sources();
+    for document in ["docs/faults.md", "docs/reported.md"] {
+        let words = code_words(document);
+        let named: Vec<&str> =
+            words.iter().filter_map(|w| w.rsplit_once("::")).map(|(_, n)| n).filter(|n| !n.is_empty()).collect();
+        assert!(named.len() > 30, "only {} tests were found in {document}", named.len());
+        for name in named {
+            let there = ["fn", "def"].iter().any(|word| sources.contains(&format!("{word} {name}(")));
+            assert!(there, "{document} names the test {name}, which does not exist");
+        }
+    }
+}
+
+/// The name of a test of something that was reported has the threads' numbers in it; the list has both.
+#[test]
+fn what_was_reported_is_listed_with_its_tests() {
+    let text = read("docs/reported.md");
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .filter(|l| l.starts_with("| ") && l.contains('#'))
+        .map(|l| l.trim_matches('|').split('|').map(str::trim).collect())
+        .collect();
+    assert!(rows.len() > 45, "only {} rows were found", rows.len());
+    for row in &rows {
+        let [threads, _, here, test] = row[..] else { panic!("four columns: {row:?}") };
+        let first: String =
+            threads.split('#').nth(1).unwrap_or_default().chars().take_while(char::is_ascii_digit).collect();
+        assert!(!here.is_empty() && (test.is_empty() || test.contains(&format!("_{first}"))), "{row:?}");
+    }
+    let listed = code_words("docs/reported.md");
+    for path in files("core/engine/tests/it/reported", "rs") {
+        let file = path.file_stem().unwrap().to_str().unwrap().to_owned();
+        let source = std::fs::read_to_string(&path).unwrap();
+        for test in source.split("#[test]\nfn ").skip(1).filter_map(|rest| rest.split_once('(')).map(|(name, _)| name) {
+            assert!(listed.contains(&format!("{file}::{test}")), "docs/reported.md does not list {file}::{test}");
+        }
     }
 }
 

@@ -23,6 +23,20 @@ fn scale_and_columns_are_there() {
     assert_eq!(crd.spec.names.short_names.as_deref(), Some(&["ej".to_string()][..]));
 }
 
+/// An HPA takes the paths of the subresource, and a selector that is a string.
+#[test]
+fn trainer_1626_1645_what_an_hpa_reads_is_where_it_looks_for_it() {
+    let value = serde_json::to_value(crd()).unwrap();
+    let version = &value["spec"]["versions"][0];
+    let schema = &version["schema"]["openAPIV3Schema"]["properties"];
+    let (scale, of) = (&version["subresources"]["scale"], |part: &str, field: &str| {
+        schema[part]["properties"][field]["type"].clone()
+    });
+    assert_eq!(scale["labelSelectorPath"], ".status.selector");
+    assert_eq!((of("status", "selector"), of("status", "replicas")), (json!("string"), json!("integer")));
+    assert_eq!((&scale["specReplicasPath"], of("spec", "replicas")), (&json!(".spec.replicas"), json!("integer")));
+}
+
 #[test]
 fn the_schema_has_its_defaults_rules_and_open_parts() {
     let value = serde_json::to_value(crd()).unwrap();

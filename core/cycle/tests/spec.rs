@@ -130,6 +130,18 @@ fn ranges_are_intersected() {
 }
 
 #[test]
+fn community_522_a_range_that_is_told_twice_is_one_range_and_a_contradiction_is_refused() {
+    let told = |min, max| {
+        read(json!({"replicas": 4, "minReplicas": 2, "maxReplicas": 6,
+            "scalingPolicy": {"module": "m", "minReplicas": min, "maxReplicas": max}}))
+    };
+    let range = |min, max| told(min, max).map(|s| (s.min, s.max)).unwrap();
+    assert_eq!((range(2, 6), range(3, 9), range(1, 5)), ((2, 6), (3, 6), (2, 5)));
+    let problem = told(7, 9).unwrap_err().to_string();
+    assert!(problem.contains('7') && problem.contains('6'), "{problem}");
+}
+
+#[test]
 fn legal_sizes() {
     let legal = |spec| read(spec).map(|s| s.legal);
     let list = json!({"replicas": 4, "maxReplicas": 8, "replicaSizes": {"list": [8, 4, 4]}});

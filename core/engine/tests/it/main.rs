@@ -13,6 +13,7 @@ mod normalise;
 mod placement;
 mod plan;
 mod properties;
+mod reported;
 mod stories;
 mod types;
 mod victims;

@@ -15,4 +15,4 @@ mod rules;
 mod stories;
 mod stragglers;
 mod types;
-mod world;
+pub(crate) mod world;

@@ -143,20 +143,20 @@ impl AgentWorld {
         self.gateway |= self.now.since(self.gateway_since) > GATEWAY_PATIENCE / 2;
     }
 
-    pub(super) fn evict(&mut self, at: usize) {
+    pub(crate) fn evict(&mut self, at: usize) {
         let Some(p) = self.pick(at).filter(|p| p.phase == WorkerPhase::Running) else { return };
         (p.phase, p.reason) = (WorkerPhase::Failed, Some("Evicted".into()));
         let uid = p.uid.clone();
         self.containers.remove(&uid);
     }
 
-    pub(super) fn announce(&mut self, at: usize, left: Option<std::time::Duration>) {
+    pub(crate) fn announce(&mut self, at: usize, left: Option<std::time::Duration>) {
         let by = left.map(|left| self.now.plus(left));
         let Some(uid) = self.pick(at).map(|p| p.uid.clone()) else { return };
         self.leaving.insert(uid, Announced { why: "taint drain of node n".into(), by });
     }
 
-    pub(super) fn progress(&mut self, at: usize, step: u64) {
+    pub(crate) fn progress(&mut self, at: usize, step: u64) {
         let now = self.now.0;
         let Some(uid) = self.pick(at).map(|p| p.uid.clone()) else { return };
         if let Some(container) = self.containers.get_mut(&uid) {
@@ -165,7 +165,7 @@ impl AgentWorld {
         }
     }
 
-    pub(super) fn checkpoint(&mut self, at: usize, step: u64) {
+    pub(crate) fn checkpoint(&mut self, at: usize, step: u64) {
         let now = self.now.0;
         let Some(uid) = self.pick(at).map(|p| p.uid.clone()) else { return };
         if let Some(container) = self.containers.get_mut(&uid) {
