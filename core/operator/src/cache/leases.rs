@@ -125,7 +125,9 @@ impl Leases {
         self.with(|i| {
             let Some(listed) = i.listing.take() else { return };
             let missing: Vec<String> = i.renewed.keys().filter(|name| !listed.contains(*name)).cloned().collect();
-            missing.iter().for_each(|name| i.remove(name));
+            for name in missing.iter() {
+                i.remove(name);
+            }
             i.begin_anew(now);
             i.heard = Some(now);
         });
