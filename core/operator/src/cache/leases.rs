@@ -125,7 +125,7 @@ impl Leases {
         self.with(|i| {
             let Some(listed) = i.listing.take() else { return };
             let missing: Vec<String> = i.renewed.keys().filter(|name| !listed.contains(*name)).cloned().collect();
-            for name in missing.iter() {
+            for name in &missing {
                 i.remove(name);
             }
             i.begin_anew(now);
