@@ -1,5 +1,6 @@
 //! A small world of pods whose agents follow the protocol: they hear late or not at all, their processes take their time
 //! to stop, nodes go, the gateway goes, and the operator crashes between any two of its writes.
+// Long because it is one world: what it does in a step and what it checks there share all of its fields.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
