@@ -171,7 +171,7 @@ pub(crate) fn owner(job: &ElasticJob) -> Option<OwnerReference> {
 /// Labels that all pods of a job have, whatever their round and index: what budgets and services of others may select
 /// them by.
 pub fn common_labels(job: &ElasticJob) -> BTreeMap<String, String> {
-    let template = template::merged(job, Role::of(1)).ok().flatten();
+    let template = template::merged(job, Role::Worker).ok().flatten();
     let mut all = template.and_then(|t| t.metadata).and_then(|m| m.labels).unwrap_or_default();
     let name = job.metadata.name.clone().unwrap_or_default();
     let own = [
