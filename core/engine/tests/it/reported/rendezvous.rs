@@ -128,7 +128,7 @@ fn trainer_2041_nobody_needs_a_pod_to_resolve_its_own_name() {
     // By recreation it is the name under the job's service, for the first worker as for the others.
     let p = step(&job(1, 2, 5), &eto_engine::state::JobState::default(), &[]);
     for new in created(&p) {
-        assert_eq!(variable(&new.env, "MASTER_ADDR"), "demo-worker-0.demo.team-a.svc");
+        assert_eq!(variable(&new.env.variables(), "MASTER_ADDR"), "demo-worker-0.demo.team-a.svc");
     }
 }
 
