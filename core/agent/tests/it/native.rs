@@ -12,9 +12,9 @@ use crate::pod::{Pod, UID, assignment};
 
 /// What a `torchrun` is to an agent: a command of that name, which notes what it was told.
 const TORCHRUN: &str = r#"#!/bin/sh
+trap 'echo > "$OUT/asked"; exit 1' TERM
 echo "$PET_NNODES $PET_RDZV_BACKEND $PET_RDZV_ENDPOINT $PET_RDZV_ID $ETO_ROUND" > "$OUT/run.$$.new"
 mv "$OUT/run.$$.new" "$OUT/started.$ETO_ROUND"
-trap 'echo > "$OUT/asked"; exit 1' TERM
 while :; do sleep 0.05; done
 "#;
 
