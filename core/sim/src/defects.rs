@@ -74,7 +74,9 @@ impl Defect {
                 }
             }),
             Defect::TooMany => plan.state.target = most + 1,
-            Defect::GivesUpTheMaster => plan.state.victims.extend(victim(before, 0)),
+            Defect::GivesUpTheMaster if plan.state.victims.iter().all(|v| v.index != 0) => {
+                plan.state.victims.extend(victim(before, 0));
+            }
             Defect::DeletesFirst if stops(plan) => {
                 let members = before.round.iter().filter_map(|r| r.agent.as_ref()).flat_map(|a| &a.members);
                 let first = members.map(|m| Action::DeletePod {
