@@ -256,4 +256,4 @@ CASES = [starts, grows, shrinks, killed_process, deleted_pod, announced_node, op
          etcd_becomes_three, etcd_without_one_of_three]
 LAST = [workers_node_cut_and_healed, node_cut_and_healed, node_dies]
 # Of these, what runs only where it is named, or with --all.
-MORE = [etcd_loses_all, workers_node_cut_and_healed]
+MORE = [announced_node, etcd_loses_all, workers_node_cut_and_healed]

@@ -61,7 +61,6 @@ fn main() -> ExitCode {
         ends::a_deleted_pod_makes_a_new_round,
         ends::a_new_template_is_a_new_round,
         nodes::evictions_are_held_to_the_jobs_budget,
-        nodes::preemption_takes_workers_down_to_the_minimum,
         starting::a_growth_without_room_is_taken_back,
         starting::a_gang_that_can_not_start_is_released,
         starting::refused_pods_are_told_and_tried_again,
