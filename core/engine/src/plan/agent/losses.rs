@@ -163,6 +163,22 @@ impl<'a> Step<'a> {
         }
     }
 
+    /// A failure was charged, and it turns out that somebody who is in no round any more was lost, who trained with those
+    /// who failed.
+    pub(super) fn excuse(&mut self) {
+        let Some(agent) = self.agent().filter(|a| a.charged && a.order == RoundOrder::Stop) else { return };
+        let pod = |uid: &String| self.pods.iter().find(|p| p.uid == *uid);
+        let lost = |uid: &String| pod(uid).is_none_or(|p| self.is_cut_off(p) || (p.is_ended() && is_disruption(p)));
+        let member = |uid: &String| agent.members.iter().any(|m| m.uid == *uid);
+        if agent.stopping.iter().any(|uid| !member(uid) && lost(uid)) {
+            self.take_back_charge();
+            self.state.disruptions = self.state.disruptions.saturating_add(1);
+            if let Some(agent) = self.agent_mut() {
+                agent.charged = false;
+            }
+        }
+    }
+
     /// Processes that fail once start again at once; those that fail again wait longer each time.
     pub(super) fn set_back_processes(&mut self, charged: bool) {
         let ran = self.round().and_then(|r| r.running_since).map(|since| self.now.since(since));

@@ -63,6 +63,7 @@ impl Step<'_> {
             return;
         }
         self.adopt_published();
+        self.excuse();
         if self.lose() || self.restart_hung() {
             return;
         }

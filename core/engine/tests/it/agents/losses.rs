@@ -1,7 +1,7 @@
 //! What is a loss, what is not, and how long it takes.
 
 use eto_engine::contract::WorkerPhase;
-use eto_engine::job::RestartPolicy;
+use eto_engine::job::{LegalSizes, RestartPolicy};
 use eto_engine::state::{ConditionKind, ConditionReason, Phase, RoundCause, RoundOrder};
 use eto_membership::{LOSS_GRACE_MS, MemberState};
 
@@ -159,6 +159,25 @@ fn all_that_fails_with_one_fault_is_charged_once() {
     assert_eq!(world.state.failures, 2, "the exits are seen first");
     world.go(90);
     assert_eq!((world.state.failures, world.state.phase), (1, Phase::Running), "then what was behind them");
+    world.check_settled();
+}
+
+#[test]
+fn a_failure_that_follows_from_the_loss_of_one_who_was_left_out_is_free() {
+    let mut spec = job(2, 4, 4);
+    (spec.restart, spec.legal) = (RestartPolicy::Never, LegalSizes::MultipleOf(2));
+    let mut world = AgentWorld::running(spec);
+    world.stop_time = secs(30);
+    // Node and worker are gone, which is not known yet; a peer that can't start again in its pod has failed for it.
+    world.cut.insert(world.pods[3].uid.clone());
+    world.exit(2, 1);
+    world.pass(secs(1), u16::MAX);
+    world.operate(usize::MAX);
+    assert_eq!((world.members(), world.state.failures), (vec![0, 1], 1), "two of the three that seem to be left");
+    world.sick.insert(world.pods.iter().find(|p| p.index == 3).unwrap().node.clone().unwrap());
+    world.go(18);
+    assert_eq!((world.state.failures, world.state.disruptions), (0, 1));
+    world.go(90);
     world.check_settled();
 }
 
