@@ -79,6 +79,10 @@ impl Step<'_> {
         let known: HashSet<&String> = stopping.iter().collect();
         let more: Vec<String> = members.iter().map(|m| &m.uid).filter(|uid| !known.contains(uid)).cloned().collect();
         stopping.extend(more);
+        if !stops {
+            // Members run; those whom they went on without may still stop.
+            stopping.retain(|uid| members.iter().all(|m| m.uid != *uid));
+        }
         self.state.round = Some(RoundState {
             generation: published.round.generation,
             size: count(members.len()),
@@ -90,7 +94,7 @@ impl Step<'_> {
             agent: Some(AgentRound {
                 order: if stops { RoundOrder::Stop } else { RoundOrder::Run },
                 in_force: Some(self.now),
-                stopping: if stops { stopping } else { Vec::new() },
+                stopping,
                 members,
                 grace_ms: published.grace_ms,
                 native: published.native,

@@ -221,6 +221,22 @@ fn a_lost_status_takes_the_run_over() {
 }
 
 #[test]
+fn a_lost_status_lets_those_stop_whom_the_others_went_on_without() {
+    let mut world = AgentWorld::running(native(1, 3, 5));
+    world.stop_time = secs(8);
+    world.job.replicas = 2;
+    world.go(3);
+    let left = world.pods[2].uid.clone();
+    assert_eq!((world.generation(), world.containers[&left].runs), (2, Some(1)));
+    world.state = eto_engine::plan::recover(&world.job, &world.pods, Some(&world.group), world.now);
+    world.go(3);
+    assert!(world.pods.iter().any(|p| p.uid == left && p.deleting.is_none()), "it has its time to stop");
+    world.go(20);
+    world.check_settled();
+    assert_eq!([0, 1].map(|index| starts(&world, index)), [1, 1]);
+}
+
+#[test]
 fn a_run_that_nobody_was_told_of_is_not_gone_on_in() {
     let mut world = AgentWorld::new(native(1, 3, 5));
     while world.order() != RoundOrder::Run {
