@@ -56,8 +56,10 @@ impl Step<'_> {
     fn take_over(&mut self, published: &Assignment) -> bool {
         let pods: HashMap<&str, &Pod> = self.pods.iter().map(|p| (p.uid.as_str(), *p)).collect();
         let mut there = published.round.members.iter().filter_map(|m| pods.get(m.uid.as_deref()?));
-        let Some(template_hash) = there.next().map(|p| p.template_hash.clone()) else { return false };
         let Some(old) = self.state.round.clone() else { return false };
+        // A round of nobody is there to let all stop.
+        let nobody = published.round.members.is_empty().then(|| old.template_hash.clone());
+        let Some(template_hash) = there.next().map(|p| p.template_hash.clone()).or(nobody) else { return false };
         let members: Vec<RoundMember> = published
             .round
             .members

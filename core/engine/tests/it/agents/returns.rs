@@ -108,6 +108,24 @@ fn a_suspension_waits_for_processes_that_were_told_late_or_not_at_all() {
 }
 
 #[test]
+fn a_lost_status_lets_processes_stop_for_a_round_of_nobody() {
+    let mut world = AgentWorld::running(job(1, 2, 5));
+    world.stop_time = secs(8);
+    world.pods.iter_mut().for_each(|p| p.disrupted = true);
+    world.go(3);
+    assert_eq!((world.members().len(), world.order()), (0, RoundOrder::Stop));
+    let before = uids(&world);
+    world.state = recover(&world.job, &world.pods, Some(&world.group), world.now);
+    world.operate(usize::MAX);
+    assert_eq!((world.generation(), world.order()), (2, RoundOrder::Stop), "it is known what they do");
+    world.go(3);
+    let stays = |uid: &String| world.pods.iter().any(|p| p.uid == *uid && p.deleting.is_none());
+    assert!(before.iter().all(stays), "they have their time to stop");
+    world.go(30);
+    world.check_settled();
+}
+
+#[test]
 fn generations_that_nobody_knows_of_any_more_are_not_given_out_again() {
     // Status and etcd are lost: agents tell what they know, and that may be less than there was.
     let mut world = AgentWorld::running(job(1, 2, 5));
