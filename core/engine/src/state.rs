@@ -133,6 +133,24 @@ pub struct Change {
     pub anywhere: bool,
 }
 
+impl Change {
+    /// One that begins now, at this step.
+    pub fn begin(cause: RoundCause, from: u32, to: u32, step: ChangeStep, now: Time) -> Self {
+        Change {
+            cause,
+            from,
+            to,
+            step,
+            decided: now,
+            since: now,
+            checkpoint: None,
+            stopped: None,
+            steps_lost: None,
+            anywhere: false,
+        }
+    }
+}
+
 /// The steps of a change. Up to [`ChangeStep::WaitingForCheckpoint`] training goes on and the change can be taken back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum ChangeStep {

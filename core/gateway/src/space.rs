@@ -6,8 +6,6 @@ use etcd_client::{AlarmAction, AlarmMember, AlarmOptions, AlarmType, Client, Res
 
 use crate::{Store, StoreError};
 
-/// A file below this many bytes is left as it is.
-const WORTH: i64 = 100 * 1024 * 1024;
 /// For rewriting the file: about a second for 100 MiB, and it may be of 8 GiB.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -33,22 +31,13 @@ struct Usage {
 }
 
 impl Store {
-    /// Rewrites the file of one member of etcd where at least half of it is free and it has 100 MiB or more, or where it
-    /// raised the alarm that it is full; `None` = of none. The member answers nobody meanwhile, so that nothing is done
+    /// Rewrites the file of one member of etcd where at least half of it is free and it has `worth` bytes or more, or where
+    /// it raised the alarm that it is full; `None` = of none. The member answers nobody meanwhile, so that nothing is done
     /// while another one does not answer, and the leader among them is the last.
     ///
     /// # Errors
     /// A member does not answer or refuses. Nothing was lost by it.
-    pub async fn defragment(&self) -> Result<Option<Defragmented>, StoreError> {
-        self.defragment_from(WORTH).await
-    }
-
-    /// The same for files of at least so many bytes.
-    ///
-    /// # Errors
-    /// As [`Store::defragment`].
-    #[doc(hidden)]
-    pub async fn defragment_from(&self, worth: i64) -> Result<Option<Defragmented>, StoreError> {
+    pub async fn defragment(&self, worth: i64) -> Result<Option<Defragmented>, StoreError> {
         let etcd = &self.inner.etcd;
         let mut members = Vec::new();
         for at in 0..etcd.count() {
@@ -106,6 +95,7 @@ mod tests {
     use super::*;
 
     const MIB: i64 = 1024 * 1024;
+    const WORTH: i64 = 100 * MIB;
 
     fn of(size: i64, used: i64) -> Usage {
         Usage { size: size * MIB, used: used * MIB, ..Usage::default() }

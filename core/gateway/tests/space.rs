@@ -32,24 +32,24 @@ async fn members_are_rewritten_one_at_a_time_and_only_while_all_answer() {
     let mut etcd = Etcd::start(3).await;
     let store = Store::connect(&etcd.settings()).unwrap();
     fill(&etcd, 40).await;
-    assert_eq!(store.defragment().await, Ok(None), "40 MiB are not worth it");
     let worth = i64::try_from(20 * MIB).unwrap();
+    assert_eq!(store.defragment(5 * worth).await, Ok(None), "40 MiB are not worth it");
     etcd.kill(2);
-    let away = store.defragment_from(worth).await;
+    let away = store.defragment(worth).await;
     assert!(matches!(away, Err(StoreError::Unreached { .. })), "{away:?}");
     etcd.spawn(2);
     etcd.ready().await;
     let done = RefCell::new(BTreeSet::new());
     // Compaction frees pages behind the answer, on each member in its own time.
     until("all three are small", || async {
-        if let Some(d) = store.defragment_from(worth).await.unwrap() {
+        if let Some(d) = store.defragment(worth).await.unwrap() {
             assert!(d.after < d.before / 2, "{d:?}");
             assert!(done.borrow_mut().insert(d.endpoint.clone()), "{} again", d.endpoint);
         }
         done.borrow().len() == 3
     })
     .await;
-    assert_eq!(store.defragment_from(worth).await, Ok(None));
+    assert_eq!(store.defragment(worth).await, Ok(None));
 }
 
 #[tokio::test]
@@ -60,6 +60,6 @@ async fn one_that_was_full_takes_writes_again() {
     fill(&etcd, 64).await;
     let full = store.assign(&fence, "job", &assignment(1, Order::Run)).await;
     assert!(matches!(full, Err(AssignError::Unreached(_))), "{full:?}");
-    until("it has room", || async { store.defragment().await.unwrap().is_some() }).await;
+    until("it has room", || async { store.defragment(i64::MAX).await.unwrap().is_some() }).await;
     store.assign(&fence, "job", &assignment(1, Order::Run)).await.unwrap();
 }

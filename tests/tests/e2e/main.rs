@@ -76,6 +76,7 @@ fn main() -> ExitCode {
         guide::every_manifest_is_accepted,
         nodes::a_node_that_is_to_go_is_left_in_time,
         nodes::a_node_where_workers_fail_is_avoided,
+        nodes::preemption_takes_workers_down_to_the_minimum,
         outage::the_api_server_restarts,
         install::plain_manifests_are_accepted,
         install::the_chart_installs,

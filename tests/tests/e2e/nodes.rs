@@ -160,7 +160,6 @@ pub(crate) async fn a_node_where_workers_fail_is_avoided(world: Arc<World>) -> O
 }
 
 /// Pods of a higher priority, each for a node of its own, take workers down to the minimum, and the job goes on with those.
-#[allow(dead_code, reason = "not among the cases yet: the scheduler forgets pods whose victims others deleted")]
 pub(crate) async fn preemption_takes_workers_down_to_the_minimum(world: Arc<World>) -> Outcome {
     let _operator = world.operator().await?;
     let four = APART.replace("replicas: 3", "replicas: 4\n  minReplicas: 2\n  elasticity: {pendingDeadlineSeconds: 2}");

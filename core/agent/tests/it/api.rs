@@ -11,7 +11,7 @@ use crate::gateway::Gateway;
 use crate::pod::{Pod, UID, assignment};
 
 /// Status and body of an answer.
-async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
+pub(crate) async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16, String) {
     let mut stream = TcpStream::connect(address).await.unwrap();
     let length = body.len();
     let head =
@@ -24,11 +24,11 @@ async fn ask(address: SocketAddr, method: &str, path: &str, body: &str) -> (u16,
 }
 
 /// A port that was free a moment ago.
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
-fn metric(page: &str, name: &str) -> Option<f64> {
+pub(crate) fn metric(page: &str, name: &str) -> Option<f64> {
     page.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.parse().ok())
 }
 

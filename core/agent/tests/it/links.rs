@@ -1,22 +1,41 @@
 //! The gateway goes away and comes back; tokens change; many agents live in one process.
 
-use std::time::Duration;
+use std::net::SocketAddr;
 
 use eto_agent::client::{Client, Token};
 use eto_membership::{MemberState, Order, Report};
+use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::api::{ask, free_port, metric};
 use crate::gateway::{Gateway, PATIENCE};
 use crate::pod::{Pod, UID, assignment, eventually, runs};
+
+/// Waits until an agent has tried in vain to reach its gateway, a few times more than it had.
+async fn tries_in_vain(port: u16) {
+    let address = SocketAddr::from(([127, 0, 0, 1], port));
+    let failed = async || {
+        let (_, page) = ask(address, "GET", "/metrics", "").await;
+        metric(&page, r#"eto_agent_reports_total{outcome="failed"}"#).unwrap()
+    };
+    let tries = async {
+        while TcpStream::connect(address).await.is_err() {}
+        let before = failed().await;
+        while failed().await < before + 3.0 {}
+    };
+    timeout(PATIENCE, tries).await.expect("an agent that tries again");
+}
 
 #[tokio::test]
 async fn training_goes_on_without_a_gateway() {
     let mut gateway = Gateway::start().await;
-    let pod = Pod::start(&gateway, r#"echo $$ > "$OUT/pid.$ETO_ROUND"; exec sleep 1000"#);
+    let port = free_port();
+    let script = r#"echo $$ > "$OUT/pid.$ETO_ROUND"; exec sleep 1000"#;
+    let pod = Pod::with(&gateway, script, &[("ETO_METRICS_PORT", &port.to_string())]);
     gateway.assign(assignment(1, Order::Run, &[UID]));
     let pid: i32 = pod.file("pid.1").await.parse().unwrap();
     gateway.close().await;
-    tokio::time::sleep(Duration::from_secs(2)).await;
+    tries_in_vain(port).await;
     assert!(runs(pid), "it was stopped because the gateway was");
     gateway.assign(assignment(2, Order::Run, &[UID]));
     gateway.open().await;
@@ -30,9 +49,11 @@ async fn training_goes_on_without_a_gateway() {
 async fn an_agent_waits_for_a_gateway_that_is_not_there_yet() {
     let mut gateway = Gateway::start().await;
     gateway.close().await;
-    let pod = Pod::start(&gateway, r#"echo > "$OUT/started"; exec sleep 1000"#);
+    let port = free_port();
+    let script = r#"echo > "$OUT/started"; exec sleep 1000"#;
+    let pod = Pod::with(&gateway, script, &[("ETO_METRICS_PORT", &port.to_string())]);
     gateway.assign(assignment(1, Order::Run, &[UID]));
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    tries_in_vain(port).await;
     assert!(!pod.has("started"));
     gateway.open().await;
     pod.file("started").await;

@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
+use crate::api::free_port;
 use crate::gateway::{Gateway, PATIENCE};
 use crate::pod::{Pod, UID, assignment};
 
@@ -26,11 +27,6 @@ fn pod(gateway: &Gateway) -> Pod {
     std::fs::write(&program, TORCHRUN).unwrap();
     std::fs::set_permissions(&program, std::fs::Permissions::from_mode(0o755)).unwrap();
     Pod::again(folder, gateway, &[program.to_str().unwrap(), "train.py"], &[])
-}
-
-/// A port that nobody listens at.
-fn free_port() -> u16 {
-    TcpListener::bind(("127.0.0.1", 0)).unwrap().local_addr().unwrap().port()
 }
 
 fn of_run(run: u64, port: u16, generation: u64, order: Order, uids: &[&str]) -> Assignment {

@@ -230,7 +230,7 @@ pub async fn keep_small(gateway: Gateway, mut stop: watch::Receiver<bool>) {
         if !inner.leadership.may_act() {
             continue;
         }
-        match ready.store.defragment().await {
+        match ready.store.defragment(WORTH_DEFRAGMENTING).await {
             Ok(None) => {}
             Ok(Some(done)) => {
                 tracing::info!(member = done.endpoint, before = done.before, after = done.after, "defragmented etcd");
@@ -254,6 +254,8 @@ pub async fn forget(server: &Server, pods: &Pods, mut stop: watch::Receiver<bool
 
 /// How often groups of jobs that are gone are looked for, and etcd's use of its disk.
 const TIDY: Duration = Duration::from_secs(600);
+/// A file of etcd's below this many bytes is left as it is.
+const WORTH_DEFRAGMENTING: i64 = 100 * 1024 * 1024;
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)

@@ -235,18 +235,7 @@ impl<'a> Step<'a> {
         let goes_on = |c: &Change| c.cause == cause && c.to == to && c.step <= ChangeStep::WaitingForCheckpoint;
         let same = self.state.change.as_ref().is_some_and(goes_on);
         if !same {
-            self.state.change = Some(Change {
-                cause,
-                from,
-                to,
-                step,
-                decided: now,
-                since: now,
-                checkpoint: None,
-                stopped: None,
-                steps_lost: None,
-                anywhere: false,
-            });
+            self.state.change = Some(Change::begin(cause, from, to, step, now));
         }
         if let Some(change) = self.state.change.as_mut().filter(|c| c.step != step) {
             (change.step, change.since) = (step, now);
@@ -272,18 +261,11 @@ impl<'a> Step<'a> {
         if !waits {
             let (now, from) = (self.now, count(self.in_round.len()));
             let before = self.state.change.as_ref().filter(|c| c.to == to);
-            let decided = before.map_or(now, |c| c.decided);
             self.state.change = Some(Change {
-                cause,
-                from,
-                to,
-                step: ChangeStep::WaitingForCheckpoint,
-                decided,
-                since: now,
+                decided: before.map_or(now, |c| c.decided),
                 checkpoint: Some(newest),
-                stopped: None,
-                steps_lost: None,
                 anywhere: before.is_some_and(|c| c.anywhere),
+                ..Change::begin(cause, from, to, ChangeStep::WaitingForCheckpoint, now)
             });
         }
         let Some(change) = &self.state.change else { return true };

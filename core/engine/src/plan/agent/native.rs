@@ -100,18 +100,8 @@ impl<'a> Step<'a> {
     /// The change goes on without a stop of ours, so there is none to measure.
     fn note_going_on(&mut self, old: &RoundState, to: u32, begin: Begin<'_>) {
         let now = self.now;
-        let change = self.state.change.get_or_insert(Change {
-            cause: begin.cause,
-            from: old.size,
-            to,
-            step: ChangeStep::Starting,
-            decided: now,
-            since: now,
-            checkpoint: None,
-            stopped: None,
-            steps_lost: None,
-            anywhere: false,
-        });
+        let begins = Change::begin(begin.cause, old.size, to, ChangeStep::Starting, now);
+        let change = self.state.change.get_or_insert(begins);
         (change.step, change.since) = (ChangeStep::Starting, now);
     }
 

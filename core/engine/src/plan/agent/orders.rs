@@ -85,18 +85,8 @@ impl<'a> Step<'a> {
         if before.order == RoundOrder::Gather && self.state.change.is_none() {
             return;
         }
-        let change = self.state.change.get_or_insert(Change {
-            cause,
-            from: old.size,
-            to,
-            step: ChangeStep::Stopping,
-            decided: now,
-            since: now,
-            checkpoint: None,
-            stopped: None,
-            steps_lost: None,
-            anywhere: false,
-        });
+        let begins = Change::begin(cause, old.size, to, ChangeStep::Stopping, now);
+        let change = self.state.change.get_or_insert(begins);
         (change.step, change.since) = (ChangeStep::Stopping, now);
         if trained || change.stopped.is_none() {
             change.stopped = Some(now);

@@ -78,12 +78,11 @@ impl Step<'_> {
         let mut stopping = self.to_be_stopped(&AgentRound::default());
         let unknown = |p: &&&Pod| p.phase == WorkerPhase::Running && self.record(p).is_none() && !self.is_cut_off(p);
         stopping.extend(self.pods.iter().filter(unknown).map(|p| p.uid.clone()));
-        let known: HashSet<&String> = stopping.iter().collect();
-        let more: Vec<String> = members.iter().map(|m| &m.uid).filter(|uid| !known.contains(uid)).cloned().collect();
-        stopping.extend(more);
-        if !stops {
-            // Members run; those whom they went on without may still stop.
-            stopping.retain(|uid| members.iter().all(|m| m.uid != *uid));
+        let in_round: HashSet<&String> = members.iter().map(|m| &m.uid).collect();
+        // Where members run, those whom they went on without may still stop.
+        stopping.retain(|uid| !in_round.contains(uid));
+        if stops {
+            stopping.extend(members.iter().map(|m| m.uid.clone()));
         }
         self.state.round = Some(RoundState {
             generation: published.round.generation,
