@@ -7,7 +7,7 @@ use eto_engine::contract::Framework;
 use eto_engine::job::{CHIEF, ReplicaType, ReplicaTypes, WORKER};
 
 use crate::SpecProblems;
-use crate::spec::{self, MAX_WORKERS};
+use crate::spec::{self, MAX_SIZE_FIELD};
 
 const PATH: &str = "spec.replicaTypes";
 /// What TensorFlow knows beside workers.
@@ -49,9 +49,9 @@ pub(crate) fn checked(job: &ElasticJob, min: u32, problems: &mut SpecProblems) -
             problems.add(format!("{PATH}[{i}].name"), why);
         }
         let replicas = of.replicas.unwrap_or(1);
-        if !(1..=MAX_WORKERS).contains(&replicas) {
+        if !(1..=MAX_SIZE_FIELD).contains(&replicas) {
             problems
-                .add(format!("{PATH}[{i}].replicas"), format!("is {replicas}, and must be from 1 to {MAX_WORKERS}"));
+                .add(format!("{PATH}[{i}].replicas"), format!("is {replicas}, and must be from 1 to {MAX_SIZE_FIELD}"));
         } else if name == CHIEF && replicas != 1 {
             problems.add(format!("{PATH}[{i}].replicas"), "must be 1: a job has one chief");
         }

@@ -122,7 +122,7 @@ fn names_are_the_same_for_a_retry_and_differ_between_rounds() {
 #[test]
 fn the_longest_name_gives_a_legal_host_name() {
     let longest = "a".repeat(eto_api::MAX_NAME);
-    let last = u32::try_from(spec::MAX_WORKERS).unwrap() - 1;
+    let last = u32::try_from(spec::MAX_SIZE_FIELD).unwrap() - 1;
     assert!(hostname(&longest, last).len() <= 63);
 }
 

@@ -173,38 +173,36 @@ pub(crate) fn owner(job: &ElasticJob) -> Option<OwnerReference> {
 pub fn common_labels(job: &ElasticJob) -> BTreeMap<String, String> {
     let template = template::merged(job, Role::Worker).ok().flatten();
     let mut all = template.and_then(|t| t.metadata).and_then(|m| m.labels).unwrap_or_default();
-    let name = job.metadata.name.clone().unwrap_or_default();
-    let own = [
-        (labels::ELASTIC_JOB, name.as_str()),
-        (labels::JOB_NAME, name.as_str()),
-        (labels::KUBEFLOW_JOB_NAME, name.as_str()),
-        (labels::MANAGED_BY, labels::MANAGER),
-        (labels::KUBEFLOW_OPERATOR_NAME, labels::MANAGER),
-    ];
-    all.extend(own.map(|(k, v)| (k.to_string(), v.to_string())));
+    all.extend(shared_labels(job).map(|(k, v)| (k.to_string(), v)));
     all
 }
 
-fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {
+fn shared_labels(job: &ElasticJob) -> [(&'static str, String); 5] {
     let name = job.metadata.name.clone().unwrap_or_default();
-    let (role, within) = Role::of(job, new.index);
-    let role = role.name();
     [
         (labels::ELASTIC_JOB, name.clone()),
         (labels::JOB_NAME, name.clone()),
+        (labels::KUBEFLOW_JOB_NAME, name),
+        (labels::MANAGED_BY, labels::MANAGER.to_string()),
+        (labels::KUBEFLOW_OPERATOR_NAME, labels::MANAGER.to_string()),
+    ]
+}
+
+fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {
+    let (role, within) = Role::of(job, new.index);
+    let role = role.name();
+    [
         (labels::ROLE, role.to_string()),
         (labels::ROUND, new.round.to_string()),
         (labels::ROUND_SIZE, new.size.to_string()),
         (labels::INDEX, new.index.to_string()),
         (labels::TEMPLATE_HASH, template::hash(job)),
-        (labels::MANAGED_BY, labels::MANAGER.to_string()),
-        (labels::KUBEFLOW_JOB_NAME, name),
         (labels::KUBEFLOW_JOB_ROLE, role.to_string()),
         (labels::KUBEFLOW_REPLICA_TYPE, role.to_string()),
         (labels::KUBEFLOW_REPLICA_INDEX, within.to_string()),
-        (labels::KUBEFLOW_OPERATOR_NAME, labels::MANAGER.to_string()),
     ]
     .into_iter()
+    .chain(shared_labels(job))
     .chain(agent_labels(new))
     .map(|(k, v)| (k.to_string(), v))
     .collect()

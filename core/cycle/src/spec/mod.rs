@@ -27,7 +27,7 @@ use crate::template::{self, Role};
 use crate::{SpecProblems, image, pod, replicas, resources};
 
 /// The largest number that a field of sizes takes. A job can have no more than [`eto_engine::guard::sizes::most`].
-pub const MAX_WORKERS: i64 = 100_000;
+pub const MAX_SIZE_FIELD: i64 = 100_000;
 /// `spec.backoffLimit` where there is none, as in batch/v1.
 pub const BACKOFF_LIMIT: u32 = 6;
 /// `spec.elasticity.memoryGrowth.percent` where there is none.
@@ -149,7 +149,7 @@ struct Sizes {
 /// that names a maximum alone has HPA's minimum of 1.
 fn sizes(job: &ElasticJob, problems: &mut SpecProblems) -> Sizes {
     let s = &job.spec;
-    let mut size = |path: &str, v: Option<i64>| v.and_then(|v| int(path, v, 1, MAX_WORKERS, problems));
+    let mut size = |path: &str, v: Option<i64>| v.and_then(|v| int(path, v, 1, MAX_SIZE_FIELD, problems));
     let policy = s.scaling_policy.as_ref();
     let replicas = size("spec.replicas", s.replicas);
     let job_min = size("spec.minReplicas", s.min_replicas);
@@ -213,7 +213,7 @@ fn legal_sizes(sizes: Option<&ReplicaSizes>, min: u32, max: u32, problems: &mut 
     let Some(sizes) = sizes else { return LegalSizes::Any };
     match (&sizes.list, sizes.multiple_of) {
         (Some(list), None) => {
-            let read = |(i, &v): (usize, &i64)| int(&format!("{PATH}.list[{i}]"), v, 1, MAX_WORKERS, problems);
+            let read = |(i, &v): (usize, &i64)| int(&format!("{PATH}.list[{i}]"), v, 1, MAX_SIZE_FIELD, problems);
             let mut legal: Vec<u32> = list.iter().enumerate().filter_map(read).collect();
             legal.sort_unstable();
             legal.dedup();
@@ -223,7 +223,7 @@ fn legal_sizes(sizes: Option<&ReplicaSizes>, min: u32, max: u32, problems: &mut 
             LegalSizes::List(legal)
         }
         (None, Some(n)) => {
-            let Some(n) = int(&format!("{PATH}.multipleOf"), n, 1, MAX_WORKERS, problems) else {
+            let Some(n) = int(&format!("{PATH}.multipleOf"), n, 1, MAX_SIZE_FIELD, problems) else {
                 return LegalSizes::Any;
             };
             if max / n * n < min.max(1) {

@@ -20,9 +20,10 @@ const NEW: Duration = Duration::from_secs(30);
 ///
 /// The present round is the newest that has a pod which is not being deleted; its size is what its pods were made
 /// for. Where an agent drives it, it is the one that was published, which the next plan takes over: [`needs_group`] says
-/// whether `group` is to be read before. The target is that size, never `spec.replicas`, so that a job which its policy has grown is not shrunk. What
-/// pods can't tell starts anew: failures, back-off, the resize record. Without pods it is the state of a new job. The next
-/// generation is above all that may have been, so that what is written by it is not taken for late.
+/// whether `group` is to be read before. The target is that size, never `spec.replicas`, so that a job which its policy has
+/// grown is not shrunk. What pods can't tell starts anew: failures, back-off, the resize record. Without pods it is the
+/// state of a new job. The next generation is above all that may have been, so that what is written by it is not taken for
+/// late.
 pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) -> JobState {
     let told = group.map_or(0, Group::highest_generation);
     let known = pods.iter().map(|p| p.round).max().unwrap_or(0).max(told);

@@ -12,7 +12,7 @@ use super::{Action, Addressing, EventReason, NewPod, PlanFacts, PodEnv, hostname
 use crate::job::JobSpec;
 use crate::observe::Pod;
 use crate::placement::NodeChoice;
-use crate::state::{ChangeBy, JobState, Phase, RoundCause, RoundMode, RoundState};
+use crate::state::{ChangeBy, JobState, Phase, RoundCause, RoundMode, RoundOrder, RoundState};
 use crate::time::{Time, millis};
 
 /// A pod that is being deleted on a node that is not ready is waited for this long beyond its own grace, in
@@ -216,10 +216,10 @@ impl Step<'_> {
         Some(NodeChoice { required, ..choice })
     }
 
-    /// Sets the phase by how far the round is, and notes when all of it runs.
+    /// Notes when all of the round runs, and sets the phase.
     pub(super) fn watch_start(&mut self) {
         let Some(round) = self.state.round.clone() else {
-            self.state.phase = Phase::Pending;
+            self.watch_phase();
             return;
         };
         let at_work = |p: &Pod| p.is_ready() || p.phase == crate::contract::WorkerPhase::Succeeded;
@@ -235,15 +235,21 @@ impl Step<'_> {
                 self.looks.push(since.plus(BACKOFF_CAP));
             }
         }
-        let running = self.round().is_some_and(|r| r.running_since.is_some());
+        self.watch_phase();
+    }
+
+    /// Sets the phase by how far the round is.
+    pub(super) fn watch_phase(&mut self) {
+        let Some(round) = self.round() else {
+            self.state.phase = Phase::Pending;
+            return;
+        };
+        let gathers = round.agent.as_ref().is_some_and(|a| a.order == RoundOrder::Gather);
         self.state.phase = match round.cause {
-            _ if running => Phase::Running,
+            _ if round.running_since.is_some() => Phase::Running,
             RoundCause::WorkerLost | RoundCause::Hung => Phase::Restarting,
-            RoundCause::Grow
-            | RoundCause::Shrink
-            | RoundCause::TemplateChanged
-            | RoundCause::GrowthRefused
-            | RoundCause::Moved => Phase::Resizing,
+            RoundCause::Grow | RoundCause::Shrink | RoundCause::TemplateChanged | RoundCause::Moved => Phase::Resizing,
+            RoundCause::GrowthRefused if !gathers => Phase::Resizing,
             _ if round.complete.is_none() => Phase::Pending,
             _ => Phase::Starting,
         };

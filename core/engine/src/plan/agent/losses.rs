@@ -202,8 +202,12 @@ impl<'a> Step<'a> {
             if let Loss::OutOfMemory(pod) = loss {
                 self.grow_memory(pod);
             }
-            let goes = matches!(loss, Loss::Silent(_) | Loss::NotStarted(_) | Loss::Failed(_) | Loss::Disrupted(_));
-            if let Some(pod) = loss.pod().filter(|_| goes || matches!(loss, Loss::OutOfMemory(_))) {
+            if let Loss::Silent(pod)
+            | Loss::NotStarted(pod)
+            | Loss::Failed(pod)
+            | Loss::Disrupted(pod)
+            | Loss::OutOfMemory(pod) = loss
+            {
                 self.name_victim(pod, pod.index, &loss.what());
             }
         }

@@ -8,7 +8,7 @@ use super::super::step::Step;
 use super::facts::count;
 use super::{SILENT_AFTER_MS, STOP_MARGIN_MS};
 use crate::observe::Pod;
-use crate::state::{ChangeStep, Phase, ResizeCost, RoundCause, RoundOrder};
+use crate::state::{ChangeStep, ResizeCost, RoundOrder};
 use crate::time::{Time, millis};
 
 impl Step<'_> {
@@ -84,20 +84,5 @@ impl Step<'_> {
                 (change.step, change.since) = (ChangeStep::RemovingPods, now);
             }
         }
-    }
-
-    pub(super) fn watch_phase(&mut self) {
-        let Some(round) = self.round() else {
-            self.state.phase = Phase::Pending;
-            return;
-        };
-        self.state.phase = match round.cause {
-            _ if round.running_since.is_some() => Phase::Running,
-            RoundCause::WorkerLost | RoundCause::Hung => Phase::Restarting,
-            RoundCause::Grow | RoundCause::Shrink | RoundCause::TemplateChanged | RoundCause::Moved => Phase::Resizing,
-            RoundCause::GrowthRefused if self.order() != RoundOrder::Gather => Phase::Resizing,
-            _ if round.complete.is_none() => Phase::Pending,
-            _ => Phase::Starting,
-        };
     }
 }
