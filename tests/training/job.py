@@ -73,8 +73,6 @@ class Job:
                 "replicas": replicas, "minReplicas": 1, "maxReplicas": 4, "backoffLimit": 6, **spec,
                 "elasticity": {**elasticity, **spec.get("elasticity", {})},
                 "template": {"spec": {
-                    "tolerations": [{"key": f"node.kubernetes.io/{k}", "operator": "Exists", "effect": "NoExecute",
-                                     "tolerationSeconds": 2} for k in ("not-ready", "unreachable")],
                     "topologySpreadConstraints": [{"maxSkew": 1, "topologyKey": "kubernetes.io/hostname",
                                                    "whenUnsatisfiable": "ScheduleAnyway"}],
                     "containers": [{
