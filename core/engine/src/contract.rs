@@ -186,6 +186,8 @@ contract! {
     pub struct ResizeFacts {
         pub last_ms: u64,
         pub last_cost_ms: u64,
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        pub last_steps_lost: Option<u64>,
         pub last_from: u32,
         pub last_refused: bool,
     }

@@ -155,6 +155,7 @@ impl Exports {
             resize: wire_scaling::ResizeFacts {
                 last_ms: input.resize.last_ms,
                 last_cost_ms: input.resize.last_cost_ms,
+                last_steps_lost: input.resize.last_steps_lost,
                 last_from: input.resize.last_from,
                 last_refused: input.resize.last_refused,
             },

@@ -27,7 +27,7 @@ impl Curve {
         let value = |name: &str| rest.split(' ').find_map(|p| p.strip_prefix(name)?.strip_prefix('='));
         if head == "resume" {
             let step = value("step").unwrap().parse().unwrap();
-            let world = value("world").unwrap().parse().unwrap();
+            let world = value("world").or(value("workers")).unwrap().parse().unwrap();
             self.starts.push(Start { step, before: self.last_step(), world });
         } else if let (Some(step), Some(loss)) = (head.strip_prefix("step="), value("loss")) {
             self.losses.push((step.parse().unwrap(), loss.parse().unwrap()));
@@ -38,7 +38,7 @@ impl Curve {
         self.losses.last().map_or(0, |(step, _)| *step)
     }
 
-    /// World size of each start.
+    /// World size of each start; with parameter servers, the number of workers.
     pub(crate) fn worlds(&self) -> Vec<u32> {
         self.starts.iter().map(|s| s.world).collect()
     }

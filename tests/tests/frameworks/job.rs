@@ -19,6 +19,8 @@ pub(crate) enum Framework {
     Jax,
     /// `python train.py`.
     TensorFlow,
+    /// `python parameter_server.py`.
+    ParameterServer,
 }
 
 impl Framework {
@@ -26,7 +28,15 @@ impl Framework {
         match self {
             Framework::Torch | Framework::Torchrun { .. } => "pytorch",
             Framework::Jax => "jax",
-            Framework::TensorFlow => "tensorflow",
+            Framework::TensorFlow | Framework::ParameterServer => "tensorflow",
+        }
+    }
+
+    /// The names of its job's file and of its script.
+    fn files(self) -> (&'static str, &'static str) {
+        match self {
+            Framework::ParameterServer => ("parameter_server.yaml", "parameter_server.py"),
+            _ => ("job.yaml", "train.py"),
         }
     }
 
@@ -34,7 +44,7 @@ impl Framework {
         let venv = match self {
             Framework::Torch | Framework::Torchrun { .. } => "torch",
             Framework::Jax => "jax",
-            Framework::TensorFlow => "tensorflow",
+            Framework::TensorFlow | Framework::ParameterServer => "tensorflow",
         };
         let all = std::env::var("ETO_TRAINING").expect("ETO_TRAINING: run tests/frameworks.sh");
         Path::new(&all).join(venv).join("bin/python")
@@ -45,7 +55,7 @@ impl Framework {
         if let Framework::Torchrun { .. } = self {
             command.extend(["-m".to_owned(), "torch.distributed.run".to_owned()]);
         }
-        command.push(root().join("examples").join(self.example()).join("train.py").display().to_string());
+        command.push(root().join("examples").join(self.example()).join(self.files().1).display().to_string());
         command
     }
 }
@@ -67,15 +77,23 @@ pub(crate) struct Job {
 impl Job {
     pub(crate) fn new(framework: Framework, epochs: u32) -> Job {
         let folder = TempDir::new().unwrap();
-        let text = std::fs::read_to_string(root().join("examples").join(framework.example()).join("job.yaml")).unwrap();
+        let file = root().join("examples").join(framework.example()).join(framework.files().0);
+        let text = std::fs::read_to_string(file).unwrap();
         let mut yaml: Value = serde_yaml::from_str(&text).unwrap();
         let job = Job { samples: 4000, framework, epochs, yaml: Value::Null, folder };
         let spec = &mut yaml["spec"];
         let strings = |all: Vec<String>| Value::Sequence(all.into_iter().map(Value::String).collect());
-        let container = &mut spec["template"]["spec"]["containers"][0];
-        container["command"] = strings(framework.command());
         // A pause, so that there is time for changes before the data is through.
-        container["args"] = strings([job.arguments("work"), vec!["--pause".to_owned(), "0.05".to_owned()]].concat());
+        let arguments = [job.arguments("work"), vec!["--pause".to_owned(), "0.05".to_owned()]].concat();
+        let mut adapt = |template: &mut Value| {
+            let container = &mut template["spec"]["containers"][0];
+            container["command"] = strings(framework.command());
+            container["args"] = strings(arguments.clone());
+        };
+        adapt(&mut spec["template"]);
+        for replica_type in spec["replicaTypes"].as_sequence_mut().into_iter().flatten() {
+            replica_type.get_mut("template").into_iter().for_each(&mut adapt);
+        }
         spec["env"] =
             serde_yaml::from_str("[{name: OMP_NUM_THREADS, value: '1'}, {name: JAX_PLATFORMS, value: cpu}]").unwrap();
         if let Framework::Torchrun { processes } = framework {
@@ -88,13 +106,15 @@ impl Job {
     fn arguments(&self, run: &str) -> Vec<String> {
         let folder = |name: &str| self.folder.path().join(run).join(name).display().to_string();
         let (samples, epochs) = (self.samples.to_string(), self.epochs.to_string());
-        let pairs = [
+        let mut pairs = vec![
             ("--checkpoints", folder("checkpoints")),
-            ("--audit", folder("audit")),
             ("--samples", samples),
             ("--epochs", epochs),
             ("--every", crate::EVERY.to_string()),
         ];
+        if !matches!(self.framework, Framework::ParameterServer) {
+            pairs.push(("--audit", folder("audit")));
+        }
         pairs.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
     }
 

@@ -64,6 +64,35 @@ fn tensorflow_survives_everything() {
     survives_everything(Framework::TensorFlow);
 }
 
+/// Two workers, three, two again, a parameter server killed: each start goes on from the checkpoint, and all steps of the
+/// data are done. Workers do not wait for each other within a wave, so that losses are not the same from run to run.
+/// Left out unless `TENSORFLOW=1` is set.
+#[test]
+fn tensorflow_with_a_parameter_server_goes_on_from_its_checkpoints() {
+    const OTHERS: u32 = 2; // the chief (index 0) and the server (index 1)
+    const BATCH: u64 = 32;
+    let mut job = Job::new(Framework::ParameterServer, 4);
+    let mut session = Session::start(&mut job, OTHERS + 2);
+    session.until_step(12, 2);
+    for workers in [3, 2] {
+        job.write(OTHERS + workers);
+        let at = session.until_world(workers);
+        session.until_step(at + 12, workers);
+        assert_eq!(session.last_restart_lost(), 0, "a drained round ends with a checkpoint of its last step");
+    }
+    session.kill_worker(1);
+    session.until_restart();
+    let lost = session.last_restart_lost();
+    // A checkpoint is due when a wave has gone over the mark.
+    assert!(lost < EVERY + 2, "{lost} steps were lost, and every {EVERY}th is in a checkpoint");
+
+    let curve = session.end();
+    assert_eq!(curve.worlds(), [2, 3, 2, 2]);
+    assert_eq!(curve.steps(), 4 * job.samples.div_ceil(BATCH), "each sample once in each of four epochs");
+    let (first, last) = curve.ends(20);
+    assert!(last < first / 2.0, "the mean loss went from {first} to {last}");
+}
+
 /// Two workers of two processes each, started by `torchrun` with the operator's static rendezvous, then one worker. Each
 /// process goes through its share in pieces of the size that the batch rule gives.
 #[test]

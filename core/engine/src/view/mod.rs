@@ -184,10 +184,11 @@ fn columns(pods: &[&Pod]) -> WorkerColumns {
 
 fn resize_facts(job: &JobSpec, state: &JobState) -> ResizeFacts {
     state.last_resize.as_ref().map_or(
-        ResizeFacts { last_ms: 0, last_cost_ms: 0, last_from: 0, last_refused: false },
+        ResizeFacts { last_ms: 0, last_cost_ms: 0, last_steps_lost: None, last_from: 0, last_refused: false },
         |r| ResizeFacts {
             last_ms: r.decided.0,
             last_cost_ms: millis(r.pause()),
+            last_steps_lost: r.cost.as_ref().and_then(|c| c.steps_lost),
             last_from: workers(job, r.from),
             last_refused: r.refused,
         },

@@ -6,7 +6,7 @@ use eto_engine::decision::{Decision, Limiter};
 use eto_engine::guard;
 use eto_engine::job::{FailurePolicy, LegalSizes, Mode};
 use eto_engine::policy::{CallFailure, FailureKind};
-use eto_engine::state::{ConditionKind, ConditionReason, ResizeRecord};
+use eto_engine::state::{ConditionKind, ConditionReason, ResizeCost, ResizeRecord};
 use eto_engine::{conditions, plan};
 
 use crate::common::*;
@@ -140,6 +140,21 @@ fn one_resize_at_a_time_and_a_pause_as_long_as_it_took() {
     look.state.last_resize = None;
     look.state.round.as_mut().unwrap().running_since = None;
     assert_eq!(by(&look.decide(&native(|_| Some(8)))), [Limiter::ResizeInFlight], "the round does not run");
+}
+
+#[test]
+fn a_policy_is_told_what_the_last_resize_cost() {
+    let mut look = look(4, None, &[]);
+    let told = |look: &mut Look, cost| {
+        look.state.last_resize = Some(ResizeRecord { done: Some(ago(40)), cost, ..ResizeRecord::new(2, 4, ago(100)) });
+        let resize = look.view().input.resize;
+        (resize.last_cost_ms, resize.last_steps_lost)
+    };
+    assert_eq!(told(&mut look, Some(ResizeCost { paused_ms: 2500, steps_lost: Some(12) })), (2500, Some(12)));
+    assert_eq!(told(&mut look, Some(ResizeCost { paused_ms: 2500, steps_lost: None })), (2500, None));
+    assert_eq!(told(&mut look, None), (60_000, None), "from its decision to its end");
+    look.state.last_resize = None;
+    assert_eq!(look.view().input.resize.last_steps_lost, None);
 }
 
 #[test]

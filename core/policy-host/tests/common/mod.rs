@@ -308,7 +308,7 @@ pub fn input(workers: usize) -> ScalingInput {
             target: MetricTarget::Utilization(50),
         }],
         capacity: Capacity { fits: 10, pending: 0 },
-        resize: ResizeFacts { last_ms: 0, last_cost_ms: 0, last_from: 0, last_refused: false },
+        resize: ResizeFacts { last_ms: 0, last_cost_ms: 0, last_steps_lost: None, last_from: 0, last_refused: false },
         config: "{}".to_owned(),
         state: None,
     }

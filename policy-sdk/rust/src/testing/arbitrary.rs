@@ -97,6 +97,7 @@ pub fn any_scaling(source: &mut Source, signals: &[&str], config: &str) -> Scali
         resize: ResizeFacts {
             last_ms: source.time(now_ms),
             last_cost_ms: source.pick(&[0, 30_000, 900_000, u64::MAX], 0),
+            last_steps_lost: source.once_in(2).then(|| source.pick(&[0, 40, u64::MAX], 0)),
             last_from: source.below32(20),
             last_refused: source.once_in(4),
         },
