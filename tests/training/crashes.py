@@ -10,6 +10,8 @@ STEPS = {
     3: ["CreatingPods", "WaitingForJoins", "WaitingForCheckpoint", "Stopping", "Starting"],
     2: ["WaitingForCheckpoint", "Stopping", "Starting", "RemovingPods"],
 }
+# How often a resize is made until the step that is wanted is in the status.
+TRIES = 5
 
 
 def killed_at_each_step_of_a_resize(t):
@@ -26,15 +28,32 @@ def killed_at_each_step_of_a_resize(t):
     t.settled(2)
 
 
+def held_at(t, gate, to, step, where):
+    """Begins the resize and holds the operator where its status has just got the step: who leads, and when it began.
+    A step can be over before its status is written (a checkpoint comes just then): the resize is made again."""
+    for _ in range(TRIES):
+        leader = wait("somebody leads", t.cluster.leader, LONG)
+        back = len(t.pods())
+        hit = gate.arm(step)
+        at = t.scale(to)
+        try:
+            wait(f"{where}: the step or the end", lambda: hit.is_set() or t.is_settled(to), LONG)
+            if hit.is_set():
+                return leader, at
+        except Failed:
+            gate.open()
+            raise
+        gate.open()
+        t.trains(back, t.scale(back))
+        t.settled(back)
+    raise Failed(f"{where}: the step was not seen in {TRIES} resizes; the job's change is {json.dumps(t.change())}")
+
+
 def killed_at(t, gate, to, step):
     where = f"to {to}, killed at {step}"
     before, failures = set(t.pods()), t.status().get("failures", 0)
-    leader = wait("somebody leads", t.cluster.leader, LONG)
-    hit = gate.arm(step)
-    at = t.scale(to)
+    leader, at = held_at(t, gate, to, step, where)
     try:
-        if not hit.wait(LONG):
-            raise Failed(f"{where}: the step was not seen; the job's change is {json.dumps(t.change())}")
         t.cluster.kill(leader)
     finally:
         gate.open()

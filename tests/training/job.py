@@ -156,13 +156,15 @@ class Job:
         if self.trainers() != before:
             raise Failed(f"the processes were {before} and are {self.trainers()}")
 
+    def is_settled(self, world):
+        """Its status, when it runs with so many workers and is to run with as many."""
+        status = self.status()
+        pods = [p for p in self.pods().values() if "deletionTimestamp" not in p["metadata"]]
+        return (status.get("phase") == "Running" and not status.get("change") and len(pods) == world
+                and all(ready(p) for p in pods) and status)
+
     def settled(self, world, within=LONG):
-        def check():
-            status = self.status()
-            pods = [p for p in self.pods().values() if "deletionTimestamp" not in p["metadata"]]
-            return (status.get("phase") == "Running" and not status.get("change") and len(pods) == world
-                    and all(ready(p) for p in pods) and status)
-        return wait(f"{self.name} is Running with {world}", check, within)
+        return wait(f"{self.name} is Running with {world}", lambda: self.is_settled(world), within)
 
     # --- what always holds -------------------------------------------------------------------------------------------
 
