@@ -4,9 +4,9 @@
 //! the live pods.
 //!
 //! **Size.** The budget is 32 KiB for a job of up to 100 workers, of which the policy's own state is at most 4 KiB
-//! encoded (a larger one is kept in a `ConfigMap` of the job's own). What grows with the job is `victims`, and only
-//! while they go, the members of a round with an agent and those who stop for it, and while a change is under way the names
-//! of the pods before it, 512 at most. With 4,096 workers, the most there can be, it stays below 1 MiB.
+//! encoded (a larger one is kept in a `ConfigMap` of the job's own). What grows with the job is `victims` and `deleting`, and
+//! only while they go, the members of a round with an agent and those who stop for it, and while a change is under way the
+//! names of the pods before it, 512 at most. With 4,096 workers, the most there can be, it stays below 1 MiB.
 //! Lists and texts of a decision are cut to 16 limits,
 //! 16 reasons, 32 signals and 256 characters. The API server's own limit is about 1.5 MiB.
 //!
@@ -75,6 +75,9 @@ pub struct ElasticJobStatus {
     /// Workers about to be given up; named here before they are touched.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub victims: Vec<VictimStatus>,
+    /// UIDs of other pods whose deletion was decided and is not under way yet.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub deleting: Vec<String>,
     /// Failures charged to `backoffLimit`.
     pub failures: i64,
     /// Losses that were nobody's fault; never charged.

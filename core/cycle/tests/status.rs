@@ -39,6 +39,7 @@ fn state() -> JobState {
             agent: Some(AgentRound {
                 order: RoundOrder::Stop,
                 in_force: Some(Time(1_799_999_000_100)),
+                late: true,
                 members: vec![RoundMember {
                     index: 3,
                     uid: "u3".to_string(),
@@ -61,6 +62,7 @@ fn state() -> JobState {
             index: 4,
             reason: "newest".to_string(),
         }],
+        deleting: vec!["u5".to_string()],
         failures: 2,
         disruptions: 3,
         start_attempts: 1,

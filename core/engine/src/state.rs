@@ -66,6 +66,9 @@ pub struct JobState {
     pub last_generation: u64,
     /// Workers to be given up, named before they are touched.
     pub victims: Vec<Victim>,
+    /// UIDs of other pods whose deletion was decided, named before it is asked for, until it is under way. It is not taken
+    /// back: a leader that stood still may ask for it when another leads already.
+    pub deleting: Vec<String>,
     /// Failures charged to `backoffLimit`: one for each round that ended by a fault of the job's own and one for each
     /// time its containers restarted in place, however many peers went down with the first.
     pub failures: u32,

@@ -100,7 +100,7 @@ impl Writer {
         &self.client
     }
 
-    /// Runs one write under the fence and the deadline.
+    /// Runs one write under the fence and the deadline: it is begun and waited for only while this replica may act.
     async fn write<T>(
         &self,
         resource: &'static str,
@@ -109,9 +109,12 @@ impl Writer {
         if !self.leadership.may_act() {
             return Err(WriteError::NotLeading);
         }
-        let answer = match tokio::time::timeout(self.timeout, request).await {
-            Ok(answer) => answer.map_err(WriteError::from),
-            Err(_) => Err(WriteError::Unreached(format!("no answer within {:?}", self.timeout))),
+        let answer = tokio::select! {
+            answer = tokio::time::timeout(self.timeout, request) => match answer {
+                Ok(answer) => answer.map_err(WriteError::from),
+                Err(_) => Err(WriteError::Unreached(format!("no answer within {:?}", self.timeout))),
+            },
+            () = self.leadership.ended() => Err(WriteError::NotLeading),
         };
         if answer.is_err() {
             self.telemetry.write_failed(resource);

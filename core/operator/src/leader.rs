@@ -55,7 +55,25 @@ impl Leadership {
 
     /// Asked right before every write.
     pub fn may_act(&self) -> bool {
-        self.now() < self.until.load(Ordering::SeqCst)
+        self.left().is_some()
+    }
+
+    /// Comes when this replica may not act any more: what is on its way then is given up. What it may do late all the same
+    /// does no harm (`docs/decisions/0019-late-writes.md`).
+    pub async fn ended(&self) {
+        let mut leading = self.follow();
+        while let Some(left) = self.left() {
+            tokio::select! {
+                () = tokio::time::sleep(left) => {}
+                _ = leading.changed() => {}
+            }
+        }
+    }
+
+    /// For how long it may act if no renewal comes; `None` = it may not.
+    fn left(&self) -> Option<Duration> {
+        let left = self.until.load(Ordering::SeqCst).saturating_sub(self.now());
+        (left > 0).then(|| Duration::from_millis(left))
     }
 
     /// Whether this replica is the leader as far as it knows. A leader whose renewal is late is one that may not act for
@@ -314,6 +332,8 @@ impl Candidate {
 
 #[cfg(test)]
 mod tests {
+    use futures::FutureExt;
+
     use super::*;
 
     fn held(by: &str) -> LeaseSpec {
@@ -341,5 +361,19 @@ mod tests {
         leadership.lose();
         assert!(!*leadership.follow().borrow());
         assert!(Leadership::alone().may_act());
+    }
+
+    #[tokio::test]
+    async fn what_is_on_its_way_is_given_up_when_the_right_to_act_ends_and_no_sooner() {
+        let leadership = Leadership::default();
+        assert_eq!(leadership.ended().now_or_never(), Some(()));
+        leadership.hold(Instant::now(), Duration::from_secs(60));
+        let mut ended = std::pin::pin!(leadership.ended());
+        assert_eq!(ended.as_mut().now_or_never(), None);
+        leadership.hold(Instant::now(), Duration::from_secs(90));
+        assert_eq!(ended.as_mut().now_or_never(), None, "it was renewed");
+        leadership.lose();
+        ended.await;
+        assert_eq!(Leadership::alone().ended().now_or_never(), None);
     }
 }

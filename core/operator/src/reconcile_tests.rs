@@ -44,6 +44,21 @@ fn what_another_replica_wrote_is_gone_on_from() {
 }
 
 #[test]
+fn a_status_that_was_lost_is_written_again_by_the_leader_that_remembers() {
+    let jobs = Jobs::default();
+    let job = seen(&jobs, 5, 10, 4);
+    mind(&job, |m| m.state.target = 3);
+    let object = serde_json::from_value(json!({
+        "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob",
+        "metadata": {"namespace": "n", "name": "j", "uid": "u", "resourceVersion": "6", "generation": 1},
+        "spec": {"replicas": 2, "minReplicas": 1, "maxReplicas": 9},
+    }));
+    jobs.seen(object.unwrap()).unwrap();
+    adopt(&mut job.entry(), &[], None, AgentFacts::default(), NOW);
+    assert_eq!((mind(&job, |m| m.state.target), job.entry().stored.phase.as_str()), (3, ""));
+}
+
+#[test]
 fn an_own_write_is_known_again_whatever_became_of_its_answer() {
     let jobs = Jobs::default();
     let job = seen(&jobs, 5, 10, 4);

@@ -137,14 +137,17 @@ impl World {
             self.ghost.stop.insert(generation, self.now + next.grace_ms);
         }
         if next.order == Order::Run {
-            self.ghost.run.insert(generation);
+            // An order that etcd has lost is told again. Who was to stop for it had its time when it was first told.
+            let again = !self.ghost.run.insert(generation);
             let size = u32::try_from(next.round.members.len()).unwrap_or(u32::MAX);
             let legal = sizes::at_most(&self.api.spec, size) == Some(size);
             let whole = (0..self.api.spec.types.count()).all(|index| next.round.rank_of(index).is_some());
             let what = || format!("round {generation} runs with {size} members: {:?}", next.round.members);
             self.demand(legal && whole, Rule::LegalSize, what);
             self.check_store(next);
-            self.check_stopped(at, next);
+            if !again {
+                self.check_stopped(at, next);
+            }
         }
         let ended = self.ghost.has_ended();
         self.demand(!ended || next.order == Order::End, Rule::Terminal, || format!("{next:?} after the end"));

@@ -177,6 +177,10 @@ impl World {
                 self.ghost.forgot = true;
                 self.api.stored = None;
                 self.job_changed();
+                // A leader that remembers writes it again; after a restore there is none that does.
+                if self.random.percent(75) {
+                    self.kill_all(long);
+                }
                 return true;
             }
             _ => return false,
@@ -325,6 +329,14 @@ impl World {
         self.containers.get_mut(&uid).into_iter().for_each(|c| c.cut = true);
         self.after(long, What::Mend(Mend::Agent(uid)));
         true
+    }
+
+    /// All replicas end, and what they know goes with them.
+    fn kill_all(&mut self, longest: u64) {
+        for at in 0..self.replicas.len() {
+            let back = self.random.between(500, longest);
+            self.kill_replica(at, back);
+        }
     }
 
     fn strike_operator(&mut self, fault: Fault) -> bool {

@@ -117,8 +117,8 @@ impl Replica {
         if self.job.as_ref().is_some_and(|(known, ..)| *known >= version) {
             return;
         }
-        if self.mind.as_ref().is_some_and(|m| m.saved != stored) {
-            // Another replica has written since, or the status was lost.
+        // Another replica has written since. A status that was lost is written again from what it has in mind.
+        if stored.is_some() && self.mind.as_ref().is_some_and(|m| m.saved != stored) {
             self.mind = None;
         }
         self.job = Some((version, spec, stored));

@@ -44,6 +44,7 @@ pub fn restore(status: &ElasticJobStatus, checkpoint: Option<PolicyCheckpoint>, 
             .iter()
             .map(|v| Victim { pod: v.pod.clone(), uid: v.uid.clone(), index: int(v.index), reason: v.reason.clone() })
             .collect(),
+        deleting: status.deleting.clone(),
         failures: int(status.failures),
         disruptions: int(status.disruptions),
         start_attempts: int(status.start_attempts),
@@ -115,6 +116,7 @@ fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
     Some(AgentRound {
         order: named(&r.order)?,
         in_force: each(r.in_force.as_ref(), time)?,
+        late: r.late,
         members: r.members.iter().map(member).collect(),
         stopping: r.stopping.clone(),
         grace_ms: long(r.grace_milliseconds),

@@ -64,6 +64,7 @@ pub fn to_status(f: &StatusFacts<'_>) -> ElasticJobStatus {
                 reason: cut(&v.reason, SHORT),
             })
             .collect(),
+        deleting: s.deleting.clone(),
         failures: s.failures.into(),
         disruptions: s.disruptions.into(),
         start_attempts: s.start_attempts.into(),
@@ -124,6 +125,7 @@ fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
     api::AgentRoundStatus {
         order: name_of(&r.order),
         in_force: r.in_force.map(rfc3339),
+        late: r.late,
         members: r.members.iter().map(member).collect(),
         stopping: r.stopping.clone(),
         grace_milliseconds: int(r.grace_ms),

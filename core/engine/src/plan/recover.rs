@@ -13,8 +13,9 @@ use crate::time::Time;
 use super::Group;
 use super::step::{fill_up, gaps_of};
 
-/// A job without pods that is younger than this is a new one.
-const NEW: Duration = Duration::from_secs(30);
+/// A job without pods that is younger than this is a new one: it can't have had a round, gained or lost. As long as a look at a
+/// new job may take, with the clocks of two machines.
+const NEW: Duration = Duration::from_secs(5);
 
 /// Rebuilds the state of a job from its live pods, as after a restore from a backup without status.
 ///

@@ -29,6 +29,8 @@ pub(super) struct Step<'a> {
     pub(super) in_round: BTreeSet<String>,
     /// UIDs of [`JobState::victims`].
     pub(super) given_up: HashSet<String>,
+    /// Those of [`JobState::deleting`].
+    pub(super) doomed: HashSet<String>,
     /// See [`Plan::wants_image`].
     pub(super) wants_image: bool,
     /// What the history is to say of this step.
@@ -49,6 +51,7 @@ impl<'a> Step<'a> {
         let (actions, events, looks) = (vec![], vec![], vec![]);
         let (refusal, wants_image) = (None, false);
         let given_up = state.victims.iter().map(|v| v.uid.clone()).collect();
+        let doomed = state.deleting.iter().cloned().collect();
         let mut step = Step {
             job,
             facts,
@@ -62,6 +65,7 @@ impl<'a> Step<'a> {
             refusal,
             in_round,
             given_up,
+            doomed,
             wants_image,
             notes,
         };
@@ -120,6 +124,8 @@ impl<'a> Step<'a> {
     pub(super) fn finish(mut self) -> Plan {
         let there: HashSet<&str> = self.pods.iter().map(|p| p.uid.as_str()).collect();
         self.state.victims.retain(|v| there.contains(v.uid.as_str()));
+        let left: HashSet<&str> = self.pods.iter().filter(|p| p.deleting.is_none()).map(|p| p.uid.as_str()).collect();
+        self.state.deleting.retain(|uid| left.contains(uid.as_str()));
         let next_look = self.looks.iter().copied().filter(|t| *t > self.now).min();
         let Step { state, actions, events, wants_image, .. } = self;
         Plan { state, actions, events, next_look, wants_image }

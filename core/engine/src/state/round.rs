@@ -65,6 +65,8 @@ pub struct AgentRound {
     pub order: RoundOrder,
     /// When that order was seen to be in force; `None` = it is not published yet. Deadlines count from here.
     pub in_force: Option<Time>,
+    /// With the order `Run`: it was given when the time to stop was over for somebody.
+    pub late: bool,
     /// In rank order; empty while they are not chosen (`Gather`).
     pub members: Vec<RoundMember>,
     /// UIDs of the pods whose processes of an earlier round are to be gone before anybody starts. Known while the

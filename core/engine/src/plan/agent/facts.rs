@@ -114,6 +114,7 @@ impl<'a> Step<'a> {
             && !self.is_leaving(pod)
             && !self.is_cut_off(pod)
             && !self.is_victim(pod)
+            && !self.doomed.contains(&pod.uid)
     }
 
     /// Whether it can be taken into a round that it was not in.

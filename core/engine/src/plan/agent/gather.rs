@@ -18,6 +18,8 @@ impl Step<'_> {
         let old = self.state.round.clone();
         let before = old.as_ref().and_then(|r| r.agent.clone()).unwrap_or_default();
         let (generation, tells) = (self.next_generation(), self.has_told(cause, &before));
+        // Where there was no round, what is there is of before a suspension. All of it goes, and may be gone any moment.
+        let pods_from = if old.is_some() { before.pods_from } else { generation };
         let template_hash = hash.or(old.map(|r| r.template_hash)).unwrap_or_default();
         self.state.round = Some(RoundState {
             generation,
@@ -30,12 +32,7 @@ impl Step<'_> {
             required_nodes: false,
             gaps: Vec::new(),
             restarts_charged: 0,
-            agent: Some(AgentRound {
-                why: why.to_owned(),
-                pods_from: before.pods_from,
-                tells,
-                ..AgentRound::default()
-            }),
+            agent: Some(AgentRound { why: why.to_owned(), pods_from, tells, ..AgentRound::default() }),
         });
         self.note_members();
         self.notes.why = Some(why.to_owned());

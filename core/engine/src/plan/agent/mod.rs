@@ -68,6 +68,7 @@ impl Step<'_> {
             return;
         }
         self.note_in_force();
+        self.wait_for_returned();
         self.go_from_stop();
         self.let_go();
         self.gather();

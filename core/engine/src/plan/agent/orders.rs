@@ -53,6 +53,7 @@ impl<'a> Step<'a> {
             agent: Some(AgentRound {
                 order: RoundOrder::Stop,
                 in_force: None,
+                late: false,
                 members,
                 stopping,
                 grace_ms: begin.grace_ms,
@@ -226,7 +227,37 @@ impl<'a> Step<'a> {
                 return;
             }
         }
-        self.order_run();
+        self.order_run(waits);
+    }
+
+    /// All had stopped, or were lost, when the members were to start; nobody was told so yet, and one that was lost is heard
+    /// of again: it stops first.
+    pub(super) fn wait_for_returned(&mut self) {
+        let generation = self.generation();
+        let Some(agent) = self.agent() else { return };
+        let all_stop = agent.native.is_none_or(|n| n.run == generation);
+        if agent.order != RoundOrder::Run || agent.in_force.is_some() || agent.late || !all_stop {
+            return;
+        }
+        let of = |p: &Pod| match self.record(p).filter(|r| !r.suspected)?.report.state {
+            MemberState::Idle => None,
+            MemberState::Running { generation } | MemberState::Exited { generation, .. } => Some(generation),
+        };
+        // Etcd has lost an order that members have followed.
+        if self.pods.iter().any(|p| of(p) == Some(generation)) {
+            return;
+        }
+        if self.pods.iter().any(|p| self.may_run(p) && self.runs_earlier(p))
+            && let Some(agent) = self.agent_mut()
+        {
+            agent.order = RoundOrder::Stop;
+        }
+    }
+
+    /// Whether something of an earlier round runs in this pod, whose agent is heard of.
+    fn runs_earlier(&self, pod: &Pod) -> bool {
+        let earlier = |s| matches!(s, MemberState::Running { generation } if generation < self.generation());
+        self.record(pod).is_some_and(|r| !r.suspected && earlier(r.report.state))
     }
 
     fn is_heard_stopping(&self) -> bool {
@@ -234,10 +265,10 @@ impl<'a> Step<'a> {
         self.pods.iter().any(|p| stopping.contains(&p.uid) && !self.is_silent(p) && !self.has_stopped(p))
     }
 
-    fn order_run(&mut self) {
+    fn order_run(&mut self, late: bool) {
         let now = self.now;
         if let Some(agent) = self.agent_mut() {
-            (agent.order, agent.in_force) = (RoundOrder::Run, None);
+            (agent.order, agent.in_force, agent.late) = (RoundOrder::Run, None, late);
             agent.stopping.clear();
         }
         if let Some(change) = &mut self.state.change {

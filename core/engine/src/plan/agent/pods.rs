@@ -21,6 +21,7 @@ impl Step<'_> {
         for pod in &useless {
             let named = given_up.get(&pod.uid);
             let why = named.map_or_else(|| "no round can use it".to_owned(), |why| format!("given up: {why}"));
+            self.doom(pod);
             self.delete(pod, &why);
         }
         let other = self.round().map(|r| r.template_hash.clone()).unwrap_or_default();
@@ -30,6 +31,16 @@ impl Step<'_> {
             return;
         }
         self.create_missing();
+    }
+
+    /// No round takes it in any more, whatever becomes of what made it useless: a node that comes back, another pod of its
+    /// index that is lost, a template that is set back. A leader that stood still may carry the deletion out when another
+    /// leads, and nothing in the API server would keep it from that.
+    fn doom(&mut self, pod: &Pod) {
+        let stays_useless = pod.deleting.is_some() || pod.is_ended() || self.is_victim(pod) || self.is_released(pod);
+        if !stays_useless && self.doomed.insert(pod.uid.clone()) {
+            self.state.deleting.push(pod.uid.clone());
+        }
     }
 
     /// New pods wait until it is known what they run, and the others train; where that will not be known, all of them go

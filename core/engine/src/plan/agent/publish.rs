@@ -47,6 +47,13 @@ impl Step<'_> {
                 self.renumber();
                 return;
             }
+            // What was told holds, also where it was to be put off.
+            let told_run = theirs == ours && published.order == Order::Run;
+            let now = self.now;
+            if let Some(agent) = self.agent_mut().filter(|a| told_run && a.order == RoundOrder::Stop) {
+                (agent.order, agent.in_force) = (RoundOrder::Run, Some(now));
+                agent.stopping.clear();
+            }
         }
         if group.highest_generation() > ours && !gathers {
             self.renumber();
@@ -95,6 +102,7 @@ impl Step<'_> {
             agent: Some(AgentRound {
                 order: if stops { RoundOrder::Stop } else { RoundOrder::Run },
                 in_force: Some(self.now),
+                late: false,
                 stopping,
                 members,
                 grace_ms: published.grace_ms,

@@ -1,6 +1,6 @@
 //! What is heard late, or again: agents that had been given up, a gateway that was away, orders that etcd has lost.
 
-use eto_engine::plan::recover;
+use eto_engine::plan::{Action, recover};
 use eto_engine::state::{Phase, RoundOrder};
 use eto_membership::Order;
 
@@ -70,6 +70,60 @@ fn who_was_given_up_and_is_heard_again_is_waited_for_like_the_others() {
     // That nobody is told to run before the last of them has stopped is checked at each order.
     world.go(60);
     assert!(old.iter().all(|uid| world.pods.iter().all(|p| p.uid != *uid)));
+    world.check_settled();
+}
+
+#[test]
+fn who_returns_before_the_members_are_told_to_start_is_waited_for() {
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    world.stop_time = secs(4);
+    world.sick.extend(world.pods[..2].iter().filter_map(|p| p.node.clone()));
+    let old = uids(&world)[..2].to_vec();
+    let runs = |world: &AgentWorld| {
+        let run = |a: &Action| matches!(a, Action::Assign(next) if next.order == Order::Run);
+        world.plan(&world.state).actions.iter().any(run)
+    };
+    while !runs(&world) {
+        world.operate(usize::MAX);
+        world.pass(secs(1), u16::MAX);
+    }
+    // The operator ends when it has decided, and has told nobody.
+    world.operate(1);
+    let decided = world.generation();
+    assert_eq!((world.order(), world.containers[&old[0]].runs), (RoundOrder::Run, Some(1)));
+    world.sick.clear();
+    world.pass(secs(1), u16::MAX);
+    world.operate(usize::MAX);
+    assert_eq!((world.generation(), world.order()), (decided, RoundOrder::Stop));
+    // That nobody is told to run before they have stopped is checked at each order.
+    world.go(60);
+    assert!(old.iter().all(|uid| world.pods.iter().all(|p| p.uid != *uid)));
+    world.check_settled();
+}
+
+#[test]
+fn who_has_not_stopped_in_time_is_not_waited_for_again() {
+    let mut world = AgentWorld::running(job(1, 2, 5));
+    world.stop_time = secs(1_000);
+    world.job.replicas = 1;
+    while world.order() == RoundOrder::Run {
+        world.go(1);
+    }
+    while world.order() == RoundOrder::Stop {
+        world.pass(secs(1), u16::MAX);
+        world.operate(1);
+    }
+    assert_eq!((world.order(), world.generation()), (RoundOrder::Run, 2), "decided, and nobody is told yet");
+    world.operate(usize::MAX);
+    assert_eq!(world.group.assignment.as_ref().map(|a| (a.round.generation, a.order)), Some((2, Order::Run)));
+}
+
+#[test]
+fn an_order_to_run_that_was_told_holds_for_a_state_that_puts_it_off() {
+    let mut world = AgentWorld::running(job(1, 2, 5));
+    world.state.round.as_mut().unwrap().agent.as_mut().unwrap().order = RoundOrder::Stop;
+    world.go(3);
+    assert_eq!((world.generation(), world.order(), world.starts.len()), (1, RoundOrder::Run, 2));
     world.check_settled();
 }
 
@@ -146,6 +200,48 @@ fn generations_that_nobody_knows_of_any_more_are_not_given_out_again() {
     assert_eq!(last(&world), age);
     // A new job has had none.
     world.group.assignment = None;
-    world.job.created = world.now.minus(secs(5));
+    world.job.created = world.now.minus(secs(4));
     assert_eq!(last(&world), 0);
+}
+
+#[test]
+fn a_deletion_that_was_decided_is_not_taken_back() {
+    // The operator ends, or stands still, before it has deleted anything. The next leader finds things changed.
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    let old = uids(&world);
+    world.sick.insert(world.pods[2].node.clone().unwrap());
+    let useless = |world: &AgentWorld| {
+        let plan = world.plan(&world.state);
+        plan.actions.iter().any(|a| matches!(a, Action::DeletePod { uid, .. } if *uid == old[2]))
+    };
+    for _ in 0..60 {
+        if useless(&world) {
+            break;
+        }
+        world.operate(usize::MAX);
+        world.pass(secs(1), u16::MAX);
+    }
+    assert!(useless(&world));
+    world.operate(1);
+    world.sick.clear();
+    world.pass(secs(1), u16::MAX);
+    world.go(60);
+    assert!(world.pods.iter().all(|p| p.uid != old[2]), "the world holds that it is in no round either");
+    assert_eq!(world.state.deleting, Vec::<String>::new());
+    world.check_settled();
+
+    // As with a job that is resumed before its pods are gone.
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    let old = uids(&world);
+    world.job.suspend = true;
+    while world.state.round.is_some() {
+        world.operate(1);
+        world.pass(secs(1), u16::MAX);
+        world.operate(2);
+    }
+    assert!(world.pods.iter().any(|p| p.deleting.is_none()), "the operator ended before it had deleted all of them");
+    world.job.suspend = false;
+    world.go(60);
+    assert!(old.iter().all(|uid| world.pods.iter().all(|p| p.uid != *uid)));
+    world.check_settled();
 }

@@ -130,6 +130,8 @@ impl AgentWorld {
                 if !self.state.phase.is_terminal() {
                     let group = (*read && self.gateway).then_some(&self.group);
                     self.state = recover(&self.job, &self.pods, group, now);
+                    // What was decided is lost with it.
+                    self.doomed.clear();
                 }
             }
             Happening::LoseRecords => self.group.members.clear(),

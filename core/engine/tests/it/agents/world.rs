@@ -14,7 +14,7 @@ use eto_engine::plan::{
 };
 use eto_engine::state::{JobState, Phase, RoundMode, RoundOrder};
 use eto_engine::time::{Time, millis};
-use eto_membership::{Assignment, Order, Round};
+use eto_membership::{Assignment, Member, Order, Round};
 
 use super::containers::Container;
 use crate::common::{NOW, pod, secs};
@@ -55,6 +55,8 @@ pub(crate) struct AgentWorld {
     pub(crate) stop_time: Duration,
     /// Every round that was ever published, by generation.
     pub(crate) published: BTreeMap<u64, Round>,
+    /// UIDs of the pods that were to be deleted, by a state that was written: a former leader may do so at any moment.
+    pub(crate) doomed: BTreeSet<String>,
     /// When the order in force was published.
     told: Time,
     /// Every start of processes: index, generation.
@@ -91,6 +93,7 @@ impl AgentWorld {
             containers: BTreeMap::new(),
             stop_time: secs(2),
             published: BTreeMap::new(),
+            doomed: BTreeSet::new(),
             told: NOW,
             starts: vec![],
             deleted: false,
@@ -137,6 +140,8 @@ impl AgentWorld {
             return false;
         }
         self.state = plan.state.clone();
+        let doomed = |a: &Action| if let Action::DeletePod { uid, .. } = a { Some(uid.clone()) } else { None };
+        self.doomed.extend(plan.actions.iter().filter_map(doomed));
         self.refused = None;
         for action in &plan.actions {
             if !take() {
@@ -172,6 +177,9 @@ impl AgentWorld {
             assert_eq!(new.may_follow(current), Ok(()), "{new:?}");
             assert_ne!(new, current, "nothing is written twice");
         }
+        let doomed = |m: &&Member| m.uid.as_ref().is_some_and(|uid| self.doomed.contains(uid));
+        let goes = new.round.members.iter().find(doomed).filter(|_| new.order != Order::End);
+        assert_eq!(goes, None, "a deletion that was decided is not taken back: {new:?}");
         let generation = new.round.generation;
         let known = self.published.entry(generation).or_insert_with(|| new.round.clone());
         assert_eq!(*known, new.round, "never two rounds of one generation");
