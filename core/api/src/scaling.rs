@@ -1,7 +1,6 @@
 //! `spec.scalingPolicy` and `spec.placementPolicy`: the first with the fields of HPA v2, the shape and names unchanged.
 
-use std::collections::BTreeMap;
-
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -162,25 +161,26 @@ pub struct DescribedObject {
 #[serde(rename_all = "camelCase")]
 pub struct MetricIdentifier {
     pub name: String,
-    /// `matchLabels` only.
+    /// Which of the metric's series count, by their labels: `matchLabels` and `matchExpressions`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::any_object")]
     pub selector: Option<Value>,
 }
 
 impl MetricIdentifier {
-    /// The exact matches of the selector; the error names what else it holds.
-    pub fn match_labels(&self) -> Result<BTreeMap<String, String>, String> {
-        let Some(Value::Object(selector)) = &self.selector else { return Ok(BTreeMap::new()) };
-        if let Some(other) = selector.iter().find(|(k, v)| *k != "matchLabels" && !is_empty(v)) {
-            return Err(format!("`{}` is not supported; use `matchLabels`", other.0));
+    /// The selector as in metav1; the error says what of it can't be read.
+    pub fn label_selector(&self) -> Result<LabelSelector, String> {
+        let Some(value @ Value::Object(selector)) = &self.selector else { return Ok(LabelSelector::default()) };
+        let known = ["matchLabels", "matchExpressions"];
+        if let Some(other) = selector.iter().find(|(k, v)| !known.contains(&k.as_str()) && !is_empty(v)) {
+            return Err(format!("`{}` is not a part of a selector; use `matchLabels` or `matchExpressions`", other.0));
         }
-        match selector.get("matchLabels") {
-            None | Some(Value::Null) => Ok(BTreeMap::new()),
-            Some(labels) => {
-                BTreeMap::deserialize(labels).map_err(|_| "`matchLabels` must map text to text".to_string())
-            }
-        }
+        LabelSelector::deserialize(value).map_err(|e| {
+            let why = crate::without_value(&e.to_string());
+            format!(
+                "{why}; `matchLabels` maps text to text, and each of `matchExpressions` has key, operator and values"
+            )
+        })
     }
 }
 

@@ -215,12 +215,36 @@ pub struct MetricSpec {
     pub name: String,
     /// `ContainerResource`: which container.
     pub container: Option<String>,
-    /// Label selector of the metric (`Pods`, `Object`, `External`), as exact matches.
+    /// Label selector of the metric (`Pods`, `Object`, `External`): exact matches.
     pub selector: BTreeMap<String, String>,
+    /// The same: what can't be said by one value.
+    pub expressions: Vec<LabelExpression>,
     /// `Object`: kind and name of the described object.
     pub object: Option<(String, String)>,
     /// What to aim at.
     pub target: MetricTarget,
+}
+
+/// A label that a series must have, or must not, as in metav1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LabelExpression {
+    /// Name of the label.
+    pub key: String,
+    /// Which values it may have.
+    pub is: LabelIs,
+}
+
+/// Which values a label may have.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum LabelIs {
+    /// One of these.
+    In(Vec<String>),
+    /// None of these; it may be missing.
+    NotIn(Vec<String>),
+    /// Any.
+    Exists,
+    /// None at all.
+    DoesNotExist,
 }
 
 /// HPA's `behavior`, with HPA's defaults filled in where the user left fields out.

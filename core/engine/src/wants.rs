@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use crate::contract::{Direction, MetricKind, MetricTarget, SignalWant};
-use crate::job::{JobSpec, MetricSpec};
+use crate::job::{JobSpec, LabelExpression, LabelIs, MetricSpec};
 use crate::signals::{SignalId, builtin, series_key};
 
 /// Averaging window where nobody asks for another, in seconds.
@@ -170,12 +170,10 @@ fn source(metric: &MetricSpec) -> Result<Source, String> {
             }
         }
         MetricKind::Pods => {
-            let query = Some(selector(&metric.name, &metric.selector));
+            let query = Some(selector(&metric.name, &metric.selector, &metric.expressions));
             Ok(Source { name: metric.name.clone(), query, key: None })
         }
-        MetricKind::External if metric.name == builtin::THROUGHPUT && metric.selector.is_empty() => {
-            built_in(builtin::THROUGHPUT)
-        }
+        MetricKind::External if metric.name == builtin::THROUGHPUT && is_bare(metric) => built_in(builtin::THROUGHPUT),
         MetricKind::Object | MetricKind::External => Ok(summed(metric)),
     }
 }
@@ -188,7 +186,7 @@ fn summed(metric: &MetricSpec) -> Source {
     if let Some((kind, object)) = &metric.object {
         labels.insert(label(&kind.to_ascii_lowercase()), object);
     }
-    let series = selector(&metric.name, &BTreeMap::new());
+    let series = selector(&metric.name, &BTreeMap::new(), &metric.expressions);
     let by = labels.keys().map(String::as_str).collect::<Vec<_>>().join(", ");
     let (query, key) = if labels.is_empty() {
         (format!("sum({series})"), None)
@@ -198,8 +196,13 @@ fn summed(metric: &MetricSpec) -> Source {
     Source { name: metric.name.clone(), query: Some(query), key }
 }
 
-/// A PromQL vector selector.
-fn selector(name: &str, labels: &BTreeMap<String, String>) -> String {
+/// Nothing is selected among its series.
+fn is_bare(metric: &MetricSpec) -> bool {
+    metric.selector.is_empty() && metric.expressions.is_empty()
+}
+
+/// A PromQL vector selector. To PromQL a label that is missing is an empty one.
+fn selector(name: &str, labels: &BTreeMap<String, String>, expressions: &[LabelExpression]) -> String {
     let plain = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_' || c == ':')
         && name.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
     let mut matchers = Vec::new();
@@ -207,9 +210,33 @@ fn selector(name: &str, labels: &BTreeMap<String, String>) -> String {
         matchers.push(format!("__name__=\"{}\"", escape(name)));
     }
     matchers.extend(labels.iter().map(|(k, v)| format!("{}=\"{}\"", label(k), escape(v))));
+    matchers.extend(expressions.iter().map(|e| format!("{}{}", label(&e.key), test(&e.is))));
     let mut out = if plain { name.to_owned() } else { String::new() };
     if !matchers.is_empty() {
         let _ = write!(out, "{{{}}}", matchers.join(","));
+    }
+    out
+}
+
+/// Operator and value of a matcher. Prometheus anchors its patterns.
+fn test(is: &LabelIs) -> String {
+    let any = |values: &[String]| values.iter().map(|v| escape(&literal(v))).collect::<Vec<_>>().join("|");
+    match is {
+        LabelIs::In(values) => format!("=~\"{}\"", any(values)),
+        LabelIs::NotIn(values) => format!("!~\"{}\"", any(values)),
+        LabelIs::Exists => "!=\"\"".to_owned(),
+        LabelIs::DoesNotExist => "=\"\"".to_owned(),
+    }
+}
+
+/// A text as a pattern that matches it alone.
+fn literal(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        if r"\.+*?()|[]{}^$".contains(c) {
+            out.push('\\');
+        }
+        out.push(c);
     }
     out
 }

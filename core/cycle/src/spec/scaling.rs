@@ -8,8 +8,10 @@ use eto_engine::contract::{MetricKind, MetricTarget};
 use eto_engine::guard::MODULE_UP_WINDOW;
 use eto_engine::guard::behavior::{LEGACY_WINDOW, TOLERANCE};
 use eto_engine::job::{
-    Behavior, FailurePolicy, MetricSpec, Mode, RateKind, RatePolicy, ScalingRules, ScalingSpec, SelectPolicy,
+    Behavior, FailurePolicy, LabelExpression, LabelIs, MetricSpec, Mode, RateKind, RatePolicy, ScalingRules,
+    ScalingSpec, SelectPolicy,
 };
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use serde_json::Value;
 
 use super::int;
@@ -145,23 +147,65 @@ fn metric(i: usize, m: &api::MetricSpec, problems: &mut SpecProblems) -> Option<
     if parts.name.is_empty() {
         problems.add(format!("{path}.{field}"), "names no metric");
     }
-    let labels = parts.labels.map(|l| selector(&format!("{path}.{field}.metric"), l, problems));
+    let labels = parts.labels.map(|l| selector(&format!("{path}.{field}.metric.selector"), l, problems));
     let target = target(&format!("{path}.{field}.target"), kind, parts.target, problems)?;
+    let (selector, expressions) = labels.unwrap_or_default();
     Some(MetricSpec {
         kind,
         name: parts.name.to_string(),
         container: parts.container.map(str::to_string),
-        selector: labels.unwrap_or_default(),
+        selector,
+        expressions,
         object: parts.object.map(|o| (o.kind.clone(), o.name.clone())),
         target,
     })
 }
 
-fn selector(path: &str, m: &api::MetricIdentifier, problems: &mut SpecProblems) -> BTreeMap<String, String> {
-    m.match_labels().unwrap_or_else(|why| {
-        problems.add(format!("{path}.selector"), why);
-        BTreeMap::new()
-    })
+/// Exact matches, and what can't be said by them. One value to choose from is an exact match.
+fn selector(
+    path: &str,
+    m: &api::MetricIdentifier,
+    problems: &mut SpecProblems,
+) -> (BTreeMap<String, String>, Vec<LabelExpression>) {
+    let selector = m.label_selector().unwrap_or_else(|why| {
+        problems.add(path, why);
+        LabelSelector::default()
+    });
+    let mut exact = selector.match_labels.unwrap_or_default();
+    let mut expressions = Vec::new();
+    for (i, r) in selector.match_expressions.into_iter().flatten().enumerate() {
+        let path = format!("{path}.matchExpressions[{i}]");
+        if r.key.is_empty() {
+            problems.add(format!("{path}.key"), "is missing; name a label");
+        }
+        let values = r.values.unwrap_or_default();
+        match r.operator.as_str() {
+            "In" | "NotIn" if values.is_empty() => {
+                problems.add(format!("{path}.values"), "is empty; In and NotIn need values");
+            }
+            "Exists" | "DoesNotExist" if !values.is_empty() => {
+                problems.add(format!("{path}.values"), "must be empty for Exists and DoesNotExist");
+            }
+            _ => {}
+        }
+        let is = match (r.operator.as_str(), values.as_slice()) {
+            ("In", [only]) if !exact.contains_key(&r.key) => {
+                exact.insert(r.key, only.clone());
+                continue;
+            }
+            ("In", _) => LabelIs::In(values),
+            ("NotIn", _) => LabelIs::NotIn(values),
+            ("Exists", _) => LabelIs::Exists,
+            ("DoesNotExist", _) => LabelIs::DoesNotExist,
+            (other, _) => {
+                problems
+                    .add(format!("{path}.operator"), format!("is `{other}`; use In, NotIn, Exists or DoesNotExist"));
+                continue;
+            }
+        };
+        expressions.push(LabelExpression { key: r.key, is });
+    }
+    (exact, expressions)
 }
 
 /// Which targets a kind may have is HPA's rule.
@@ -289,6 +333,44 @@ fn tolerance(path: &str, value: Option<&Value>, problems: &mut SpecProblems) -> 
         Some(Err(why)) => {
             problems.add(path, why);
             TOLERANCE
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    #![allow(clippy::unwrap_used)]
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_metrics_selector_is_read_as_kubernetes_reads_it() {
+        let of = |written: Value| {
+            let mut problems = SpecProblems::default();
+            let metric = serde_json::from_value(json!({"name": "queue", "selector": written})).unwrap();
+            let read = selector("selector", &metric, &mut problems);
+            (read, problems.0.into_iter().next().map(|p| p.path).unwrap_or_default())
+        };
+        let (y, z) = ("y".to_owned(), "z".to_owned());
+        let ((exact, expressions), _) = of(json!({"matchLabels": {"a": "b"}, "matchExpressions": [
+            {"key": "k", "operator": "In", "values": ["x"]},
+            {"key": "l", "operator": "NotIn", "values": [y, z]},
+            {"key": "m", "operator": "Exists"},
+        ]}));
+        assert_eq!(exact, [("a".into(), "b".into()), ("k".into(), "x".into())].into(), "one value is an exact match");
+        let not = LabelExpression { key: "l".into(), is: LabelIs::NotIn(vec![y, z]) };
+        assert_eq!(expressions, [not, LabelExpression { key: "m".into(), is: LabelIs::Exists }]);
+        let expression = |key: &str, operator: &str, values: &[&str]| json!({"matchExpressions": [{"key": key, "operator": operator, "values": values}]});
+        for (wrong, path) in [
+            (json!({"matchLabels": {"a": 1}}), "selector"),
+            (json!({"labels": {"a": "b"}}), "selector"),
+            (expression("k", "Like", &["x"]), "selector.matchExpressions[0].operator"),
+            (expression("k", "In", &[]), "selector.matchExpressions[0].values"),
+            (expression("k", "Exists", &["x"]), "selector.matchExpressions[0].values"),
+            (expression("", "Exists", &[]), "selector.matchExpressions[0].key"),
+        ] {
+            assert_eq!(of(wrong.clone()).1, path, "{wrong}");
         }
     }
 }

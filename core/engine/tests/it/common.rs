@@ -90,7 +90,8 @@ pub(crate) fn cpu(target: u32) -> MetricSpec {
 }
 
 pub(crate) fn metric(kind: MetricKind, name: &str, target: MetricTarget) -> MetricSpec {
-    MetricSpec { kind, name: name.into(), container: None, selector: BTreeMap::new(), object: None, target }
+    let (selector, expressions) = (BTreeMap::new(), vec![]);
+    MetricSpec { kind, name: name.into(), container: None, selector, expressions, object: None, target }
 }
 
 /// A ready pod that has run for long.

@@ -1,4 +1,5 @@
 use eto_engine::contract::{Direction, MetricKind, MetricTarget, SignalWant};
+use eto_engine::job::{LabelExpression, LabelIs, MetricSpec};
 use eto_engine::wants::{signal_ids, wanted};
 
 use crate::common::*;
@@ -51,6 +52,36 @@ fn jobs_that_select_other_series_of_a_metric_share_its_query() {
     assert_eq!(a.id.unwrap().query.unwrap(), "sum by (queue, tier_1) (jobs_waiting)");
     assert_eq!(a.key.unwrap(), r#"queue="a",tier_1="x""#);
     assert_ne!(b.key.unwrap(), r#"queue="a",tier_1="x""#);
+}
+
+#[test]
+fn expressions_select_as_kubernetes_does() {
+    let expression = |key: &str, is| LabelExpression { key: key.into(), is };
+    let values = |all: &[&str]| all.iter().map(|v| (*v).to_owned()).collect::<Vec<_>>();
+    let mut pods = metric(MetricKind::Pods, "rate", MetricTarget::AverageValue(5.0));
+    pods.selector.insert("tier".into(), "x".into());
+    pods.expressions = vec![
+        expression("verb", LabelIs::In(values(&["GET", "a.b|c"]))),
+        expression("app.kubernetes.io/zone", LabelIs::NotIn(values(&["far", "a(1)"]))),
+        expression("ready", LabelIs::Exists),
+        expression("old", LabelIs::DoesNotExist),
+    ];
+    let mut external = metric(MetricKind::External, "waiting", MetricTarget::Value(5.0));
+    external.selector.insert("queue".into(), "a".into());
+    external.expressions = vec![expression("old", LabelIs::DoesNotExist)];
+    let throughput = metric(MetricKind::External, "training-throughput", MetricTarget::Value(5.0));
+    let chosen = MetricSpec { expressions: vec![expression("rank", LabelIs::Exists)], ..throughput.clone() };
+    let mut spec = job(1, 2, 3);
+    spec.scaling = Some(scaling(vec![pods, external, throughput, chosen], false));
+    let all = wanted(&spec, &[]);
+    let query = |at: usize| all[at].id.as_ref().unwrap().query.clone();
+    assert_eq!(
+        query(0).unwrap(),
+        r#"rate{tier="x",verb=~"GET|a\\.b\\|c",app_kubernetes_io_zone!~"far|a\\(1\\)",ready!="",old=""}"#
+    );
+    assert_eq!(query(1).unwrap(), r#"sum by (queue) (waiting{old=""})"#);
+    assert_eq!(query(2), None, "the built-in signal");
+    assert!(query(3).is_some(), "a metric of that name");
 }
 
 #[test]
