@@ -147,6 +147,20 @@ pub enum LoadError {
         /// Each key that does not fit.
         detail: String,
     },
+    /// It answers a golden case otherwise than it must.
+    #[error("the golden case {case:?} fails: {detail}")]
+    GoldenFailed {
+        /// Name of the case.
+        case: String,
+        /// What was wanted and what came.
+        detail: String,
+    },
+    /// The file of golden cases can't be understood.
+    #[error("the golden cases are not usable: {detail}")]
+    BadGolden {
+        /// Where, and what it must be.
+        detail: String,
+    },
     /// The settings file can't be understood.
     #[error("the settings file is not usable: {detail}")]
     BadSettings {
@@ -202,6 +216,8 @@ impl LoadError {
             Self::DescribeFailed { .. } => "DescribeFailed",
             Self::BadDescription { .. } => "BadDescription",
             Self::BadDefaults { .. } => "BadDefaults",
+            Self::GoldenFailed { .. } => "GoldenFailed",
+            Self::BadGolden { .. } => "BadGolden",
             Self::BadSettings { .. } => "BadSettings",
             Self::LimitOutOfRange { .. } => "LimitOutOfRange",
             Self::BadName { .. } => "BadName",
@@ -211,7 +227,14 @@ impl LoadError {
 
     /// Whether the bytes look like a file that is still being written, so that the next look may find it whole.
     pub(crate) fn may_be_half_written(&self) -> bool {
-        matches!(self, Self::Truncated { .. } | Self::Invalid { .. } | Self::NotWasm { .. } | Self::BadSettings { .. })
+        matches!(
+            self,
+            Self::Truncated { .. }
+                | Self::Invalid { .. }
+                | Self::NotWasm { .. }
+                | Self::BadSettings { .. }
+                | Self::BadGolden { .. }
+        )
     }
 }
 

@@ -17,6 +17,7 @@ use crate::config::Configs;
 use crate::engine;
 use crate::error::{HostError, LoadError};
 use crate::gate::Gate;
+use crate::golden;
 use crate::inspect::{Inspected, inspect};
 use crate::log;
 use crate::policy::{Policy, PolicyKind};
@@ -159,14 +160,25 @@ impl PolicyHost {
         }))
     }
 
-    /// Loads the module of a file with the settings beside it, `NAME.toml`. The file's stem is the policy's name.
+    /// Loads the module of a file with the settings beside it, `NAME.toml`, and asks it the golden cases beside it,
+    /// `NAME.golden.json`. The file's stem is the policy's name.
     ///
     /// # Errors
-    /// As [`load`](Self::load), and [`LoadError::Unreadable`] if either is not a regular file that can be read.
+    /// As [`load`](Self::load), [`LoadError::GoldenFailed`] for an answer that is another one, and
+    /// [`LoadError::Unreadable`] if one of them is not a regular file that can be read.
     pub fn load_file(&self, path: &Path) -> Result<Arc<Policy>, LoadError> {
         let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
         let bytes = scan::read_module(path, self.settings.max_module_bytes)?;
-        self.load(name, bytes, &scan::read_settings(path)?)
+        self.load_beside(name, bytes, path)
+    }
+
+    /// The bytes of the module at `path`, with what lies beside it.
+    pub(crate) fn load_beside(&self, name: &str, bytes: Vec<u8>, path: &Path) -> Result<Arc<Policy>, LoadError> {
+        let settings = scan::read_settings(path)?;
+        let golden = scan::read_golden(path)?;
+        let policy = self.load(name, bytes, &settings)?;
+        golden::run(&policy, &golden)?;
+        Ok(policy)
     }
 
     fn compile(&self, component: &[u8]) -> Result<Component, LoadError> {

@@ -14,6 +14,7 @@ mod config;
 mod engine;
 mod error;
 mod gate;
+mod golden;
 mod host;
 mod inspect;
 mod log;

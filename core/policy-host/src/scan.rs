@@ -9,10 +9,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use crate::error::LoadError;
+use crate::golden::{self, Case};
 use crate::settings::ModuleSettings;
 
 /// Longest settings file, in bytes.
 const MAX_SETTINGS: u64 = 256 * 1024;
+/// Longest file of golden cases, in bytes.
+const MAX_GOLDEN: u64 = 8 * 1024 * 1024;
 
 /// What tells two states of a file apart without reading it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,12 +39,13 @@ impl Stamp {
     }
 }
 
-/// A module's file with the settings beside it.
+/// A module's file with the settings and the golden cases beside it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Found {
     pub(crate) path: PathBuf,
     module: Stamp,
     settings: Option<Stamp>,
+    golden: Option<Stamp>,
 }
 
 /// The candidates of each name, the one that counts first. Names that are no legal names are listed too, so that they
@@ -82,8 +86,9 @@ fn look(path: &Path) -> Option<Found> {
     if module.is_dir() {
         return None;
     }
-    let settings = fs::metadata(path.with_extension("toml")).ok().map(|meta| Stamp::of(&meta));
-    Some(Found { path: path.to_owned(), module: Stamp::of(&module), settings })
+    let beside = |extension: &str| fs::metadata(path.with_extension(extension)).ok().map(|meta| Stamp::of(&meta));
+    let (settings, golden) = (beside("toml"), beside(GOLDEN));
+    Some(Found { path: path.to_owned(), module: Stamp::of(&module), settings, golden })
 }
 
 /// Whether the file is still as it was found.
@@ -112,6 +117,22 @@ pub(crate) fn read_settings(module: &Path) -> Result<ModuleSettings, LoadError> 
         LoadError::BadSettings { detail } => LoadError::BadSettings { detail: format!("{shown}: {detail}") },
         other => other,
     })
+}
+
+/// `NAME.golden.json` beside `NAME.wasm`.
+const GOLDEN: &str = "golden.json";
+
+/// Reads the golden cases beside a module; none if there is no such file.
+pub(crate) fn read_golden(module: &Path) -> Result<Vec<Case>, LoadError> {
+    let path = module.with_extension(GOLDEN);
+    match fs::metadata(&path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        _ => {}
+    }
+    let bad = |detail: String| LoadError::BadGolden { detail: format!("{}: {detail}", path.display()) };
+    let bytes = read(&path, MAX_GOLDEN)?.map_err(|size| bad(format!("{size} bytes, at most {MAX_GOLDEN}")))?;
+    let text = String::from_utf8(bytes).map_err(|_| bad("it is not UTF-8 text".to_owned()))?;
+    golden::read(&text).map_err(bad)
 }
 
 /// The bytes of a regular file, or its size if that is over `max`. Anything else (a pipe would block) is not opened.

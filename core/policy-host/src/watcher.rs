@@ -277,8 +277,7 @@ fn load(host: &PolicyHost, name: &str, path: &Path) -> Result<Arc<Policy>, LoadF
     let max = host.settings().max_module_bytes;
     let bytes = scan::read_module(path, max).map_err(|error| refuse(String::new(), error))?;
     let digest = digest(&bytes);
-    let settings = scan::read_settings(path).map_err(|error| refuse(digest.clone(), error))?;
-    host.load(name, bytes, &settings).map_err(|error| refuse(digest, error))
+    host.load_beside(name, bytes, path).map_err(|error| refuse(digest, error))
 }
 
 fn now_ms() -> u64 {

@@ -116,6 +116,32 @@ fn a_bad_candidate_leaves_the_last_good_one_serving_and_says_why() {
 }
 
 #[test]
+fn a_version_that_answers_its_golden_cases_otherwise_is_not_served() {
+    let golden = |target: u32| {
+        let case = serde_json::json!({"name": "two workers", "input": input(2), "expect": {"target": target}});
+        serde_json::to_vec(&[case]).unwrap()
+    };
+    let setup = one_dir(|dir| {
+        fs::write(dir.join("hpa.wasm"), good(1)).unwrap();
+        fs::write(dir.join("hpa.golden.json"), golden(1)).unwrap();
+    });
+    assert_eq!(answer(&setup.registry.snapshot(), "hpa"), Some(1));
+    fs::write(setup.path("policies/hpa.wasm"), good(2)).unwrap();
+    let now = setup.wait(|snapshot| failure(snapshot, "hpa") == Some("GoldenFailed"));
+    assert_eq!(answer(&now, "hpa"), Some(1), "the last good one serves");
+    let said = now.failures()["hpa"].error.to_string();
+    assert!(said.contains("two workers") && said.contains("wanted target 1, got 2"), "{said}");
+    // The cases are looked at again when they change, as the module is.
+    fs::write(setup.path("policies/hpa.golden.json"), golden(2)).unwrap();
+    assert!(setup.wait_answer("hpa", 2).failures().is_empty());
+    fs::write(setup.path("policies/hpa.golden.json"), "[{").unwrap();
+    let now = setup.wait(|snapshot| failure(snapshot, "hpa") == Some("BadGolden"));
+    assert_eq!(answer(&now, "hpa"), Some(2));
+    fs::remove_file(setup.path("policies/hpa.golden.json")).unwrap();
+    setup.wait(|snapshot| snapshot.failures().is_empty());
+}
+
+#[test]
 fn a_half_written_file_is_no_candidate_until_it_is_whole_or_left_so() {
     let setup = one_dir(|dir| fs::write(dir.join("hpa.wasm"), good(1)).unwrap());
     let bytes = good(2);
