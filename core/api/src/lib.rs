@@ -30,8 +30,8 @@ pub use scaling::{
 pub use status::{
     AgentRoundStatus, ChangeStatus, CheckpointStatus, CircuitStatus, Condition, DecisionStatus, ElasticJobStatus,
     FailedWorkerStatus, FailureStatus, GrownMemoryStatus, HistoryStatus, LimitStatus, MemoryStatus, NativeRunStatus,
-    PolicyRef, PolicyStateStatus, ReasonStatus, ResizeStatus, RoundMemberStatus, RoundStatus, SignalStatus, SizeAt,
-    StragglerStatus, VictimStatus,
+    PlacedOnStatus, PlacementStatus, PolicyRef, PolicyStateStatus, ReasonStatus, ResizeStatus, RoundMemberStatus,
+    RoundStatus, SignalStatus, SizeAt, StragglerStatus, VictimStatus,
 };
 
 /// API group.

@@ -29,10 +29,12 @@ macro_rules! status {
 
 mod history;
 mod memory;
+mod placement;
 mod round;
 
 pub use history::{FailedWorkerStatus, GrownMemoryStatus, HistoryStatus, StragglerStatus};
 pub use memory::{CircuitStatus, MemoryStatus, PolicyStateStatus, SizeAt};
+pub use placement::{PlacedOnStatus, PlacementStatus};
 pub use round::{AgentRoundStatus, ChangeStatus, CheckpointStatus, NativeRunStatus, RoundMemberStatus, RoundStatus};
 
 /// What the operator has seen, decided and done.
@@ -122,6 +124,9 @@ pub struct ElasticJobStatus {
     /// The last decision that changed something or failed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_decision: Option<DecisionStatus>,
+    /// What the placement policy was asked last, and what came of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub last_placement: Option<PlacementStatus>,
     /// History that decisions rest on, as of the last write.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory: Option<MemoryStatus>,

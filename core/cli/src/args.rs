@@ -67,7 +67,7 @@ pub(crate) enum PolicyCommand {
     Eval {
         /// The module's file, NAME.wasm.
         module: PathBuf,
-        /// File of the input, `-` for stdin. An `input` line of the decision log works too.
+        /// File of the input, `-` for stdin. An `input` or `placement-input` line of the decision log works too.
         #[arg(long, short, default_value = "-", value_name = "FILE")]
         input: PathBuf,
         /// Print the JSON Schema of the input instead.

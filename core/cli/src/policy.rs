@@ -245,7 +245,7 @@ fn read_input<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
         ))
     };
     let mut value: Value = serde_json::from_str(&text).map_err(|e| wrong(&e))?;
-    if value.get("kind").is_some_and(|k| k == "input")
+    if value.get("kind").is_some_and(|k| k == "input" || k == "placement-input")
         && let Some(inner) = value.get_mut("input")
     {
         value = inner.take();

@@ -177,6 +177,24 @@ fn an_input_line_of_the_decision_log_is_taken_as_it_is() {
 }
 
 #[test]
+fn so_is_one_of_a_placement_policy() {
+    let nodes = json!({
+        "free_cpu": [4.0, 8.0], "free_memory": [1e10, 1e10], "free_gpus": [0.0, 0.0],
+        "total_cpu": [8.0, 8.0], "total_memory": [1e10, 1e10], "total_gpus": [0.0, 0.0],
+        "zone": [0, 1], "rack": [0, 1], "members": [1, 0], "faults": [0, 0],
+    });
+    let members = json!({"index": [0], "node": [0], "ready": [true], "started_ms": [1], "protected": [true]});
+    let input = json!({
+        "now_ms": 1000, "seed": 1, "job": busy()["job"], "nodes": nodes, "members": members,
+        "request": {"cpu": 1.0, "memory": 1e9, "gpus": 0.0}, "add": [1], "drop": 0, "config": "{}", "state": null,
+    });
+    let line = json!({"kind": "placement-input", "hash": "sha256:00", "input": input});
+    let answer: Value =
+        serde_json::from_str(&out(&eto_with(&["policy", "eval", text(&policy("spread"))], &line.to_string()))).unwrap();
+    assert_eq!(answer["decision"]["places"][0]["node"], json!(1), "{answer}");
+}
+
+#[test]
 fn a_wrong_input_names_the_field_and_the_way_to_the_schema() {
     let mut input = busy();
     input["sizes"]["ready"] = json!("two");

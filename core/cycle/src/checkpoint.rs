@@ -1,7 +1,9 @@
-//! A policy's state that is too large for `status`, as a `ConfigMap` of the job's own, and back.
+//! States of a job's policies that are too large for `status`, as a `ConfigMap` of the job's own, and back.
 //!
 //! Only the bytes are here; what the guard remembers stays in `status`. `MemoryStatus::policy_state_of` without a
-//! `policy_state` says that there is something to be found here.
+//! `policy_state` says that there is something to be found here, and so it is with the placement policy's.
+
+use std::collections::BTreeMap;
 
 use eto_api::{ElasticJob, labels};
 use eto_engine::contract::{KeptState, MAX_STATE};
@@ -17,19 +19,36 @@ use sha2::{Digest, Sha256};
 use crate::pod::owner;
 use crate::status::{MAX_STORED_POLICY_STATE, rfc3339};
 
-const STATE: &str = "state";
-const POLICY: &str = "policy";
-const VERSION: &str = "state-version";
 const SEQUENCE: &str = "sequence";
 const SAVED: &str = "saved";
 
-/// A policy's state as it was at one moment.
+/// Where one policy's state is in the map.
+struct Keys {
+    state: &'static str,
+    policy: &'static str,
+    version: &'static str,
+}
+
+const SCALING: Keys = Keys { state: "state", policy: "policy", version: "state-version" };
+const PLACEMENT: Keys =
+    Keys { state: "placement-state", policy: "placement-policy", version: "placement-state-version" };
+
+/// The states as they were at one moment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PolicyCheckpoint {
-    /// Number of the decision that it was kept after.
+    /// Number of the decision that they were kept after.
     pub sequence: u64,
-    /// When it was saved.
+    /// When they were saved.
     pub saved: Time,
+    /// The scaling policy's; `None` = there is none, or `status` holds it.
+    pub scaling: Option<Held>,
+    /// The placement policy's, likewise.
+    pub placement: Option<Held>,
+}
+
+/// One policy's state.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Held {
     /// Name of the policy that it belongs to.
     pub policy: String,
     pub state: KeptState,
@@ -42,27 +61,52 @@ pub struct Of {
     pub uid: String,
 }
 
+/// The name of a policy and its state.
+type Part<'a> = (&'a String, &'a KeptState);
+
+/// What of a memory is too large for `status`: the scaling policy's state, and the placement policy's.
+fn large(memory: &Memory) -> [Option<Part<'_>>; 2] {
+    let kept = &memory.placement.kept;
+    let both = [(&memory.policy_state_of, &memory.policy_state), (&kept.of, &kept.state)];
+    both.map(|(of, state)| of.as_ref().zip(state.as_ref().filter(|state| is_large(state))))
+}
+
 impl PolicyCheckpoint {
-    /// What is to be kept outside `status`; `None` where there is no state, or `status` holds it.
+    /// What is to be kept outside `status`; `None` where there is nothing.
     pub fn of(memory: &Memory, now: Time) -> Option<Self> {
-        let state = memory.policy_state.as_ref().filter(|s| is_large(s))?;
-        let policy = memory.policy_state_of.clone()?;
-        Some(PolicyCheckpoint { sequence: memory.sequence, saved: now, policy, state: state.clone() })
+        let held = |part: Part<'_>| Held { policy: part.0.clone(), state: part.1.clone() };
+        let [scaling, placement] = large(memory).map(|part| part.map(held));
+        let any = scaling.is_some() || placement.is_some();
+        any.then_some(PolicyCheckpoint { sequence: memory.sequence, saved: now, scaling, placement })
     }
 
-    /// The same for the same state of the same policy, whenever it was saved.
+    /// The same for the same states of the same policies, whenever they were saved.
     pub fn digest(&self) -> [u8; 32] {
-        digest(&self.policy, &self.state)
+        hash([&self.scaling, &self.placement].map(|held| held.as_ref().map(|h| (&h.policy, &h.state))))
     }
 }
 
-/// See [`PolicyCheckpoint::digest`].
-pub fn digest(policy: &str, state: &KeptState) -> [u8; 32] {
+/// The digest that [`PolicyCheckpoint::of`] this memory has, without a copy; `None` where there is nothing.
+pub fn digest(memory: &Memory) -> Option<[u8; 32]> {
+    let parts = large(memory);
+    parts.iter().any(Option::is_some).then(|| hash(parts))
+}
+
+fn hash(parts: [Option<Part<'_>>; 2]) -> [u8; 32] {
     let mut hash = Sha256::new();
-    hash.update(policy.as_bytes());
-    hash.update([0]);
-    hash.update(state.version.to_le_bytes());
-    hash.update(&state.bytes);
+    for part in parts {
+        match part {
+            Some((policy, state)) => {
+                hash.update([1]);
+                hash.update(policy.as_bytes());
+                hash.update([0]);
+                hash.update(state.version.to_le_bytes());
+                hash.update(state.bytes.len().to_le_bytes());
+                hash.update(&state.bytes);
+            }
+            None => hash.update([0]),
+        }
+    }
     hash.finalize().into()
 }
 
@@ -79,7 +123,17 @@ pub fn name(uid: &str) -> String {
 
 /// The `ConfigMap`: it goes with the job. `None` for an object that the API server has not seen.
 pub fn build(job: &ElasticJob, checkpoint: &PolicyCheckpoint) -> Option<ConfigMap> {
-    let text = |key: &str, value: String| (key.to_string(), value);
+    let parts = [(SCALING, &checkpoint.scaling), (PLACEMENT, &checkpoint.placement)];
+    let mut data: BTreeMap<String, String> =
+        [(SEQUENCE.to_string(), checkpoint.sequence.to_string()), (SAVED.to_string(), rfc3339(checkpoint.saved))]
+            .into();
+    let mut binary = BTreeMap::new();
+    for (keys, held) in parts {
+        let Some(held) = held else { continue };
+        data.insert(keys.policy.to_string(), held.policy.clone());
+        data.insert(keys.version.to_string(), held.state.version.to_string());
+        binary.insert(keys.state.to_string(), ByteString(held.state.bytes.clone()));
+    }
     Some(ConfigMap {
         metadata: ObjectMeta {
             name: Some(name(job.metadata.uid.as_deref()?)),
@@ -95,16 +149,8 @@ pub fn build(job: &ElasticJob, checkpoint: &PolicyCheckpoint) -> Option<ConfigMa
             owner_references: Some(vec![owner(job)?]),
             ..ObjectMeta::default()
         },
-        binary_data: Some([(STATE.to_string(), ByteString(checkpoint.state.bytes.clone()))].into()),
-        data: Some(
-            [
-                text(POLICY, checkpoint.policy.clone()),
-                text(VERSION, checkpoint.state.version.to_string()),
-                text(SEQUENCE, checkpoint.sequence.to_string()),
-                text(SAVED, rfc3339(checkpoint.saved)),
-            ]
-            .into(),
-        ),
+        binary_data: Some(binary),
+        data: Some(data),
         immutable: None,
     })
 }
@@ -115,19 +161,33 @@ pub fn read(map: ConfigMap) -> Option<(Of, PolicyCheckpoint)> {
     if owner.kind != "ElasticJob" || map.metadata.name.as_deref() != Some(name(&owner.uid).as_str()) {
         return None;
     }
-    let bytes = map.binary_data?.remove(STATE)?.0;
-    if bytes.len() > MAX_STATE {
-        return None;
-    }
     let mut data = map.data?;
+    let mut binary = map.binary_data?;
     let saved: Timestamp = data.remove(SAVED)?.parse().ok()?;
-    let state = KeptState { version: data.remove(VERSION)?.parse().ok()?, bytes };
     let checkpoint = PolicyCheckpoint {
         sequence: data.remove(SEQUENCE)?.parse().ok()?,
         saved: crate::spec::time(saved),
-        policy: data.remove(POLICY)?,
-        state,
+        scaling: part(&SCALING, &mut data, &mut binary)?,
+        placement: part(&PLACEMENT, &mut data, &mut binary)?,
     };
+    if checkpoint.scaling.is_none() && checkpoint.placement.is_none() {
+        return None;
+    }
     let job = JobKey { namespace: map.metadata.namespace?, name: owner.name };
     Some((Of { job, uid: owner.uid }, checkpoint))
+}
+
+/// One policy's part. The outer `None`: it is there and can't be read.
+#[allow(clippy::option_option)]
+fn part(
+    keys: &Keys,
+    data: &mut BTreeMap<String, String>,
+    binary: &mut BTreeMap<String, ByteString>,
+) -> Option<Option<Held>> {
+    let Some(bytes) = binary.remove(keys.state) else { return Some(None) };
+    if bytes.0.len() > MAX_STATE {
+        return None;
+    }
+    let state = KeptState { version: data.remove(keys.version)?.parse().ok()?, bytes: bytes.0 };
+    Some(Some(Held { policy: data.remove(keys.policy)?, state }))
 }

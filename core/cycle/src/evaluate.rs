@@ -4,8 +4,8 @@
 //! that comes late.
 
 use eto_engine::contract::{Capacity, Quality, ScalingInput, SignalWant};
-use eto_engine::decision::Decision;
-use eto_engine::job::JobSpec;
+use eto_engine::decision::{Decision, Failure};
+use eto_engine::job::{JobSpec, Mode};
 use eto_engine::observe::Pod;
 use eto_engine::plan::{self, Event, EventReason};
 use eto_engine::policy::{CallFailure, FailureKind, ScalingPolicy};
@@ -61,11 +61,34 @@ pub fn evaluate(facts: &Facts<'_>, wants: &WantsCache, memory: &mut Memory) -> E
     {
         view.input.config = merged;
     }
+    view.placement = against_placement(job, memory, policies);
     let fallback = policies.scaling(BUILT_IN).ok();
     let fallback = fallback.as_deref().map(|p| p as &dyn ScalingPolicy);
     let asked = policy.as_deref().map(|p| p as &dyn ScalingPolicy).map_err(Clone::clone);
     let decision = guard::decide(job, state, memory, &view, asked, fallback, now);
     Evaluated { decision, input: scaling.is_some().then_some(view.input) }
+}
+
+/// What is known against the placement policy: nothing of that name is served, its config can't be used, or this very
+/// version did not answer to this very spec when it was asked last.
+fn against_placement(job: &JobSpec, memory: &Memory, policies: &Snapshot) -> Option<Failure> {
+    let wanted = job.placement.as_ref().filter(|p| p.mode != Mode::Off)?;
+    let served = match policies.placement(&wanted.module) {
+        Ok(served) => served,
+        Err(missing) => return Some((missing, 0).into()),
+    };
+    let config = policies.get(&wanted.module).and_then(|p| p.merge_config(&wanted.config).err());
+    if let Some(why) = config {
+        return Some((CallFailure { kind: FailureKind::InvalidConfig, message: why.to_string() }, 0).into());
+    }
+    let last = memory.placement.last.as_ref().filter(|l| l.generation == job.generation)?;
+    let same = last.policy.as_ref().is_some_and(|p| p.digest == served.id().digest);
+    last.failure.clone().filter(|_| same)
+}
+
+/// How it is told that a placement policy did not answer.
+pub fn without_placement(module: &str, failure: &CallFailure) -> String {
+    format!("placement policy {module}: {:?}: {}; workers are placed without it", failure.kind, failure.message)
 }
 
 /// What a decision changed.
@@ -101,7 +124,7 @@ pub fn settle(
     conditions::steady(&mut memory.limited, &mut fresh, moved, now);
     conditions::merge(&mut state.conditions, fresh);
     let changed = old != essence(&state.conditions) || before.is_some_and(|b| seen(b) != seen(decision));
-    Settled { moved, changed, events: news(decision, before) }
+    Settled { moved, changed, events: news(job, decision, before) }
 }
 
 fn essence(conditions: &[Condition]) -> Vec<(ConditionKind, bool, ConditionReason)> {
@@ -115,13 +138,20 @@ fn seen(decision: &Decision) -> Vec<(&str, Quality, Option<String>)> {
 
 /// What is new since the decision before: a failure of another kind, an opened circuit, something to mend, another
 /// version of the module. What lasts is told once.
-fn news(decision: &Decision, before: Option<&Decision>) -> Vec<Event> {
+fn news(job: &JobSpec, decision: &Decision, before: Option<&Decision>) -> Vec<Event> {
     let mut events = Vec::new();
     let mut warn = |reason, message| events.push(Event { warning: true, reason, message });
     let known = before.and_then(|b| b.failure.as_ref());
     if let Some(failure) = decision.failure.as_ref().filter(|f| known.is_none_or(|k| k.kind != f.kind)) {
         let then = if decision.answered { "the built-in policy decides" } else { "the size is held" };
         warn(EventReason::PolicyFailed, format!("{:?}: {}; {then}", failure.kind, failure.message));
+    }
+    let known = before.and_then(|b| b.placement.as_ref());
+    if let (Some(failure), Some(placement)) = (decision.placement.as_ref(), job.placement.as_ref())
+        && known.is_none_or(|k| k.kind != failure.kind)
+    {
+        let failure = CallFailure { kind: failure.kind, message: failure.message.clone() };
+        warn(EventReason::PolicyFailed, without_placement(&placement.module, &failure));
     }
     let open = |d: &Decision| d.limits.iter().find(|l| l.by == eto_engine::decision::Limiter::CircuitOpen).cloned();
     if let (Some(limit), None) = (open(decision), before.and_then(open)) {

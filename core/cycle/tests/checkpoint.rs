@@ -5,7 +5,7 @@ use eto_api::ElasticJob;
 use eto_cycle::checkpoint::{self, PolicyCheckpoint};
 use eto_cycle::status::{MAX_STORED_POLICY_STATE, Restored, StatusFacts, restore, take_up, to_status};
 use eto_engine::contract::{KeptState, MAX_STATE};
-use eto_engine::state::{JobState, Memory};
+use eto_engine::state::{JobState, Kept, Memory};
 use eto_engine::time::Time;
 
 const NOW: Time = Time(1_800_000_000_000);
@@ -29,6 +29,13 @@ fn memory(sequence: u64, bytes: usize) -> Memory {
     }
 }
 
+/// The same state, of the placement policy.
+fn placement(sequence: u64, bytes: usize) -> Memory {
+    let mut memory = memory(sequence, bytes);
+    memory.placement.kept = Kept { state: memory.policy_state.take(), of: memory.policy_state_of.take() };
+    memory
+}
+
 /// What a restart finds where status was written with `memory` at `NOW`.
 fn after_restart(memory: &Memory, checkpoint: Option<PolicyCheckpoint>, now: Time) -> Restored {
     let (job, state) = (job(), JobState::default());
@@ -50,6 +57,27 @@ fn a_state_makes_the_way_there_and_back() {
     }
     assert_eq!(PolicyCheckpoint::of(&memory(7, MAX_STORED_POLICY_STATE), NOW), None, "status holds it");
     assert_eq!(PolicyCheckpoint::of(&Memory::new(NOW), NOW), None);
+}
+
+#[test]
+fn the_placement_policys_state_is_kept_in_the_same_way() {
+    let both = |sequence, bytes| Memory { placement: placement(sequence, bytes).placement, ..memory(sequence, bytes) };
+    for memory in [placement(7, MAX_STATE), both(7, MAX_STATE)] {
+        let checkpoint = PolicyCheckpoint::of(&memory, NOW).unwrap();
+        assert_eq!(checkpoint::digest(&memory), Some(checkpoint.digest()));
+        let (_, read) = checkpoint::read(checkpoint::build(&job(), &checkpoint).unwrap()).unwrap();
+        assert_eq!(read, checkpoint);
+        assert_eq!(after_restart(&memory, Some(read), NOW).memory, memory);
+    }
+    assert_eq!(PolicyCheckpoint::of(&placement(7, MAX_STORED_POLICY_STATE), NOW), None, "status holds it");
+    assert_eq!(checkpoint::digest(&placement(7, MAX_STORED_POLICY_STATE)), None);
+    // The size does not rest on it: one that is lost or old holds nothing.
+    let (then, now) = (placement(5, 5000), placement(7, 5000));
+    let older = after_restart(&now, PolicyCheckpoint::of(&then, NOW), NOW).memory;
+    assert_eq!((older.placement.kept, older.since), (then.placement.kept, BEFORE));
+    assert_eq!(after_restart(&now, None, NOW).memory.since, BEFORE);
+    let small = placement(9, 100);
+    assert_eq!(after_restart(&small, PolicyCheckpoint::of(&now, NOW), NOW).memory, small, "it has become small since");
 }
 
 #[test]

@@ -13,10 +13,11 @@ use eto_cycle::wants::WantsCache;
 use eto_engine::contract::{Capacity, NONE, Readiness, WorkerPhase, WorkerRequest};
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
+use eto_engine::placement::{Asked, note};
 use eto_engine::plan::EventReason;
-use eto_engine::policy::FailureKind;
+use eto_engine::policy::{CallFailure, FailureKind};
 use eto_engine::signals::{Sample, SignalData, SignalSet, builtin};
-use eto_engine::state::{JobState, Memory, Phase, RoundCause, RoundMode, RoundState};
+use eto_engine::state::{ConditionKind, ConditionReason, JobState, Memory, Phase, RoundCause, RoundMode, RoundState};
 use eto_engine::time::Time;
 use eto_policy_host::{Change, HostSettings, ModuleSettings, PolicyHost, Registry, Snapshot};
 use serde_json::{Value, json};
@@ -25,9 +26,13 @@ const NOW: Time = Time(1_800_000_000_000);
 const LONG_AGO: Time = Time(NOW.0 - 7_200_000);
 
 fn hpa() -> Vec<u8> {
+    module("hpa")
+}
+
+fn module(name: &str) -> Vec<u8> {
     let dir = std::env::var("ETO_POLICIES_OUT")
         .map_or_else(|_| Path::new(env!("CARGO_MANIFEST_DIR")).join("../../target/policies"), PathBuf::from);
-    let path = dir.join("hpa.wasm");
+    let path = dir.join(format!("{name}.wasm"));
     std::fs::read(&path).unwrap_or_else(|e| panic!("{}: {e}; run `make policies` first", path.display()))
 }
 
@@ -246,4 +251,41 @@ fn a_size_by_hand_asks_nobody() {
     let evaluated = w.decide();
     assert_eq!((evaluated.decision.target, evaluated.input.is_none()), (2, true));
     assert!(evaluated.decision.failure.is_none());
+}
+
+#[test]
+fn a_placement_policy_that_can_not_answer_is_told_once_and_the_size_is_decided_all_the_same() {
+    let modules = [("hpa", hpa()), ("spread", module("spread"))];
+    let mut world = World::new(&json!({"metrics": metrics()}), &modules);
+    let told = |world: &mut World, placement: &Value| {
+        let placement: eto_api::PlacementPolicy = serde_json::from_value(placement.clone()).unwrap();
+        world.job.placement = Some(eto_engine::job::PlacementSpec {
+            module: placement.module,
+            config: placement.config.map_or_else(|| "{}".to_string(), |c| c.to_string()),
+            mode: eto_engine::job::Mode::Auto,
+        });
+        let before = world.memory.last.clone();
+        let decision = world.decide().decision;
+        let settled = settle(&world.job, &mut world.state, &mut world.memory, &decision, before.as_ref(), NOW);
+        let healthy = world.state.conditions.iter().find(|c| c.kind == ConditionKind::PolicyHealthy).unwrap();
+        let events = settled.events.iter().filter(|e| e.reason == EventReason::PolicyFailed).count();
+        (decision.answered, healthy.status, healthy.reason, healthy.message.clone(), events)
+    };
+    let (answered, healthy, reason, message, events) = told(&mut world, &json!({"module": "spreat"}));
+    assert_eq!((answered, healthy, reason, events), (true, false, ConditionReason::PolicyMissing, 1));
+    assert!(message.contains("did you mean `spread`"), "{message}");
+    assert_eq!(told(&mut world, &json!({"module": "spreat"})).4, 0, "told once");
+    let wrong = told(&mut world, &json!({"module": "spread", "config": {"acros": "zone"}}));
+    assert_eq!((wrong.1, wrong.2, wrong.4), (false, ConditionReason::InvalidConfig, 1), "{}", wrong.3);
+    let good = json!({"module": "spread"});
+    assert_eq!(told(&mut world, &good).2, ConditionReason::PolicyAnswers);
+    // It failed when it was asked last: until there is another version of it, or of the job.
+    let id = world.policies.placement("spread").unwrap().id().clone();
+    let failure = CallFailure { kind: FailureKind::Trap, message: "at src/lib.rs:3".into() };
+    let asked = Asked { policy: Some(&id), generation: world.job.generation, apply: true, fuel: 0, now: NOW };
+    note(&mut world.memory.placement, asked, Err(&failure), None);
+    let failed = told(&mut world, &good);
+    assert_eq!((failed.1, failed.2, failed.4), (false, ConditionReason::PolicyFailed, 1), "{}", failed.3);
+    world.job.generation += 1;
+    assert_eq!(told(&mut world, &good).2, ConditionReason::PolicyAnswers);
 }

@@ -6,14 +6,14 @@ use std::collections::BTreeMap;
 use eto_api::{ElasticJob, ElasticJobStatus};
 use eto_cycle::status::{MAX_STORED_POLICY_STATE, StatusFacts, from_status, to_status, worth_writing};
 use eto_engine::contract::{KeptState, Quality, Reason};
-use eto_engine::decision::{Decision, Limit, Limiter, SignalSeen};
+use eto_engine::decision::{Decision, Failure, Limit, Limiter, Placed, PlacedOn, SignalSeen};
 use eto_engine::plan::Checkpoint;
-use eto_engine::policy::PolicyId;
+use eto_engine::policy::{FailureKind, PolicyId};
 use eto_engine::state::{
     AgentRound, Change, ChangeBy, ChangeKind, ChangeOutcome, ChangeStep, Circuit, Condition, ConditionKind,
     ConditionReason, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, LossClass, MAX_BEFORE, MAX_HISTORY,
-    MAX_NAMES, Memory, Phase, ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder, RoundState, Steadiness,
-    Straggler, Victim,
+    MAX_NAMES, Memory, Phase, PlacementMemory, ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder,
+    RoundState, Steadiness, Straggler, Victim,
 };
 use eto_engine::time::Time;
 use eto_membership::MAX_MEMBERS;
@@ -148,11 +148,36 @@ fn memory() -> Memory {
         downs: vec![(Time(1_799_998_000_000), 1)],
         policy_state: Some(KeptState { version: 3, bytes: vec![0, 255, 7] }),
         policy_state_of: Some("mine".to_string()),
-        placement: Kept { state: Some(KeptState { version: 2, bytes: vec![9, 0] }), of: Some("near".to_string()) },
+        placement: PlacementMemory {
+            kept: Kept { state: Some(KeptState { version: 2, bytes: vec![9, 0] }), of: Some("near".to_string()) },
+            circuits: BTreeMap::new(),
+            last: Some(placed()),
+        },
         circuits: [("sha256:aa".to_string(), Circuit { failures: 3, open_until: Some(NOW), last: None })].into(),
         history: BTreeMap::new(),
         last: None,
         limited: Steadiness::default(),
+    }
+}
+
+fn placed() -> Placed {
+    let (code, message) = ("Near".to_string(), "one rack".to_string());
+    let reason = Reason { code, message, signal: None, value: Some(1.0), target: None };
+    Placed {
+        at: Time(1_799_999_800_000),
+        generation: 4,
+        policy: Some(PolicyId {
+            name: "near".to_string(),
+            version: "1.0.0".to_string(),
+            digest: format!("sha256:{}", "b".repeat(64)),
+        }),
+        apply: true,
+        nodes: vec![PlacedOn { node: "n-1".to_string(), required: true, workers: vec![3, 4] }],
+        unlisted: 2,
+        victims: vec![5],
+        reasons: vec![reason],
+        fuel: 77,
+        failure: Some(Failure { kind: FailureKind::Trap, message: "at src/lib.rs:3".to_string(), in_a_row: 2 }),
     }
 }
 
@@ -197,6 +222,7 @@ fn decision() -> Decision {
         fuel: 12345,
         failure: None,
         mend: None,
+        placement: None,
         next_look: None,
     }
 }
@@ -205,6 +231,7 @@ fn job() -> ElasticJob {
     let mut job = ElasticJob::default();
     job.metadata.name = Some("train".to_string());
     job.metadata.generation = Some(4);
+    job.spec.placement_policy = Some(eto_api::PlacementPolicy::default());
     job
 }
 
@@ -279,17 +306,18 @@ fn the_size_stays_in_its_budget() {
     let full = HistoryEntry { why: "w".repeat(2000), left: names(), joined: names(), before: vec![], ..under_way() };
     full_of_changes.history = vec![full; MAX_HISTORY];
     memory.policy_state = Some(KeptState { version: 1, bytes: vec![1; MAX_STORED_POLICY_STATE] });
-    memory.placement.state = memory.policy_state.clone();
+    memory.placement.kept.state = memory.policy_state.clone();
     memory.recommendations = (0..2000).map(|n| (Time(NOW.0 + u64::from(n) * 15_000), 5 + n % 2)).collect();
     memory.ups = (0..2000).map(|n| (Time(NOW.0 + n), 1)).collect();
     let size = serde_json::to_vec(&status(&full_of_changes, &memory, Some(&decision()))).unwrap().len();
     assert!(size < 64 * 1024, "{size}");
     memory.policy_state = Some(KeptState { version: 1, bytes: vec![1; 60_000] });
-    memory.placement.state = memory.policy_state.clone();
+    memory.placement.kept.state = memory.policy_state.clone();
     memory.recommendations.clear();
     let larger = status(&state(), &memory, None);
     let kept = from_status(&stored(&larger), NOW).unwrap().memory;
-    assert_eq!((kept.policy_state, kept.placement), (None, Kept::default()), "too large to be kept here");
+    assert_eq!((kept.policy_state, kept.placement.kept.state), (None, None), "too large to be kept here");
+    assert_eq!(kept.placement.kept.of.as_deref(), Some("near"), "there is something to be found elsewhere");
     assert_eq!(kept.since, NOW, "what is lost in a restart shrinks nothing");
 }
 

@@ -123,8 +123,8 @@ fn limited(decision: &Decision, now: Time) -> Condition {
 
 fn healthy(decision: &Decision, now: Time) -> Condition {
     let is = |status, reason, message: String| new(Kind::PolicyHealthy, status, reason, message, now);
-    match (&decision.failure, &decision.policy) {
-        (Some(failure), _) => {
+    match (&decision.failure, &decision.placement, &decision.policy) {
+        (Some(failure), ..) => {
             let reason = match failure.kind {
                 FailureKind::Missing => Why::PolicyMissing,
                 FailureKind::InvalidConfig => Why::InvalidConfig,
@@ -135,8 +135,19 @@ fn healthy(decision: &Decision, now: Time) -> Condition {
             };
             is(false, reason, failure.message.clone())
         }
-        (None, Some(policy)) => is(true, Why::PolicyAnswers, format!("{} {} answers", policy.name, policy.version)),
-        (None, None) => is(true, Why::NotAsked, "no policy was asked".to_owned()),
+        // What it leaves undone is done without it, so nothing waits for a mend.
+        (None, Some(failure), _) => {
+            let reason = match failure.kind {
+                FailureKind::Missing => Why::PolicyMissing,
+                FailureKind::InvalidConfig => Why::InvalidConfig,
+                _ => Why::PolicyFailed,
+            };
+            is(false, reason, format!("the placement policy: {}", failure.message))
+        }
+        (None, None, Some(policy)) => {
+            is(true, Why::PolicyAnswers, format!("{} {} answers", policy.name, policy.version))
+        }
+        (None, None, None) => is(true, Why::NotAsked, "no policy was asked".to_owned()),
     }
 }
 

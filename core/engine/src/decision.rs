@@ -43,6 +43,10 @@ pub struct Decision {
     /// What the job's owner has to mend before it can be scaled (for example a missing request), with the field to set.
     #[serde(default)]
     pub mend: Option<Mend>,
+    /// Why the job's placement policy can't be asked, or did not answer when it was asked last; `None` = nothing is known
+    /// against it, or there is none.
+    #[serde(default)]
+    pub placement: Option<Failure>,
     /// When the job wants to be looked at again, if before its period.
     pub next_look: Option<Time>,
 }
@@ -114,6 +118,42 @@ pub enum Limiter {
     CircuitOpen,
     /// Mode Recommend: shown, not applied.
     RecommendOnly,
+}
+
+/// What a placement policy was asked last, and what came of it. For people: acting on an answer is `plan`'s business.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Placed {
+    /// When it was asked.
+    pub at: Time,
+    /// Generation of the spec then.
+    pub generation: u64,
+    /// Who was asked; `None` = nothing of that name is served.
+    pub policy: Option<PolicyId>,
+    /// Whether the answer counts: false in mode Recommend.
+    pub apply: bool,
+    /// Nodes for new workers, by name.
+    pub nodes: Vec<PlacedOn>,
+    /// Workers that got a node and are not listed above, to keep this short.
+    pub unlisted: u32,
+    /// Indexes of the workers to give up, most dispensable first.
+    pub victims: Vec<u32>,
+    /// The policy's reasons.
+    pub reasons: Vec<Reason>,
+    /// Fuel burnt by the call.
+    pub fuel: u64,
+    /// Why there is no answer; `None` = there is.
+    pub failure: Option<Failure>,
+}
+
+/// New workers of one node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlacedOn {
+    /// Name of the node.
+    pub node: String,
+    /// They are to wait for it rather than run elsewhere.
+    pub required: bool,
+    /// Their indexes, ascending.
+    pub workers: Vec<u32>,
 }
 
 /// A policy that did not answer, as kept in a decision.

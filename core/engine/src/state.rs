@@ -16,7 +16,7 @@ pub use history::{
     ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_BEFORE, MAX_HISTORY, MAX_LOGS,
     MAX_NAMES,
 };
-pub use memory::{Circuit, Kept, Memory, Steadiness};
+pub use memory::{Circuit, Kept, Memory, PlacementMemory, Steadiness};
 pub use round::{AgentRound, RoundMember, RoundMode, RoundOrder, RoundState};
 
 /// Where a job is in its life. Terminal phases are terminal.

@@ -15,6 +15,7 @@ fn decision() -> Decision {
         answered: true,
         apply: true,
         mend: None,
+        placement: None,
         sequence: 4,
         generation: 1,
         policy: Some(PolicyId { name: "p".to_owned(), version: "1.0.0".to_owned(), digest: "sha256:0".to_owned() }),

@@ -184,7 +184,10 @@ fn due(entry: &mut Entry, now: Instant, period: Option<Duration>, spread: f64) -
         return None;
     }
     let memory = &entry.mind.as_ref()?.memory;
-    let state = memory.policy_state.as_ref().filter(|s| checkpoint::is_large(s))?;
+    let states = [&memory.policy_state, &memory.placement.kept.state];
+    if !states.into_iter().flatten().any(checkpoint::is_large) {
+        return None;
+    }
     let outside = &mut entry.outside;
     if let Some(period) = period {
         let Some(at) = outside.due else {
@@ -196,7 +199,7 @@ fn due(entry: &mut Entry, now: Instant, period: Option<Duration>, spread: f64) -
         }
         outside.due = Some(now + period.mul_f64(1.0 + spread / 4.0));
     }
-    let digest = checkpoint::digest(memory.policy_state_of.as_deref()?, state);
+    let digest = checkpoint::digest(memory)?;
     if outside.stored == Some(digest) {
         return None;
     }

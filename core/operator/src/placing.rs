@@ -7,13 +7,14 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use eto_cycle::evaluate::without_placement;
 use eto_cycle::log::PlacementEntry;
-use eto_engine::contract::{NONE, WorkerRequest};
-use eto_engine::job::{JobKey, JobSpec};
+use eto_engine::contract::{NONE, Reason, WorkerRequest};
+use eto_engine::job::{JobKey, JobSpec, Mode, PlacementSpec};
 use eto_engine::observe::{Node, Pod};
-use eto_engine::placement::{self, Ask, Constraints, Need, Reservations, Settled};
+use eto_engine::placement::{self, Ask, Asked, Constraints, Need, Reservations, Settled};
 use eto_engine::plan::{self, Event, EventReason, PlanFacts};
-use eto_engine::policy::{CallFailure, FailureKind};
+use eto_engine::policy::{CallFailure, FailureKind, PolicyId};
 use eto_engine::state::{JobState, Kept, Memory};
 use eto_engine::time::Time;
 
@@ -61,31 +62,55 @@ struct Question {
     constraints: Constraints,
 }
 
-/// Asks the job's placement policy if the next plan needs it; nothing where it does not, or where there is no answer.
+/// Asks the job's placement policy if the next plan needs it; nothing where it does not, where there is no answer, or where
+/// the answer is for people alone (mode Recommend).
 pub async fn ask(context: &Context, job: &Arc<Job>, now: Time) -> Settled {
     let Some(question) = question(context, job, now) else { return Settled::default() };
     let asking = context.clone();
     let key = job.key.clone();
-    let answer = tokio::task::spawn_blocking(move || answer(&asking, &key, &question, now)).await;
-    match answer {
-        Ok(Ok((settled, kept))) => {
-            if let (Some(kept), Some(mind)) = (kept, &mut job.entry().mind) {
-                mind.memory.placement = kept;
-            }
-            settled
-        }
-        Ok(Err((policy, failure))) => {
-            // Users name modules; series for names that nothing serves would have no bound.
-            let served = if failure.kind == FailureKind::Missing { "none" } else { policy.as_str() };
-            context.telemetry.policy_failed(served, failure.kind);
-            let message =
-                format!("placement policy {policy}: {:?}: {}; the scheduler decides", failure.kind, failure.message);
-            let event = Event { warning: true, reason: EventReason::PolicyFailed, message };
-            context.events.tell(&job.key, &job.uid, event);
-            Settled::default()
-        }
+    match tokio::task::spawn_blocking(move || answer(&asking, &key, question, now)).await {
+        Ok(Some(answered)) => take(context, job, answered, now),
+        Ok(None) => Settled::default(),
         Err(error) => {
             tracing::error!(job = %job.key, %error, "the placement policy was not asked");
+            Settled::default()
+        }
+    }
+}
+
+/// What came of a question.
+struct Answered {
+    spec: Arc<JobSpec>,
+    placement: PlacementSpec,
+    /// Who was asked; `None` = nothing of that name is served.
+    policy: Option<PolicyId>,
+    fuel: u64,
+    /// The checked answer with its reasons, and what the policy wants to have kept.
+    outcome: Result<(Settled, Vec<Reason>, Option<Kept>), CallFailure>,
+}
+
+/// Notes what came of a question, and gives what the plan is to follow.
+fn take(context: &Context, job: &Job, answered: Answered, now: Time) -> Settled {
+    let Answered { spec, placement, policy, fuel, outcome } = answered;
+    let apply = placement.mode == Mode::Auto;
+    let asked = Asked { policy: policy.as_ref(), generation: spec.generation, apply, fuel, now };
+    let (noted, kept) = match &outcome {
+        Ok((settled, reasons, kept)) => (Ok((settled, reasons.clone())), kept.clone()),
+        Err(failure) => (Err(failure), None),
+    };
+    if let Some(mind) = &mut job.entry().mind {
+        placement::note(&mut mind.memory.placement, asked, noted, kept);
+    }
+    match outcome {
+        Ok((settled, ..)) if apply => settled,
+        Ok(_) => Settled::default(),
+        Err(failure) => {
+            // Users name modules; series for names that nothing serves would have no bound.
+            let served = if failure.kind == FailureKind::Missing { "none" } else { placement.module.as_str() };
+            context.telemetry.policy_failed(served, failure.kind);
+            let message = without_placement(&placement.module, &failure);
+            let event = Event { warning: true, reason: EventReason::PolicyFailed, message };
+            context.events.tell(&job.key, &job.uid, event);
             Settled::default()
         }
     }
@@ -123,29 +148,32 @@ fn question(context: &Context, job: &Job, now: Time) -> Option<Question> {
     Some(Question { spec, state, memory, pods, need, constraints })
 }
 
-/// What came of a question: the checked answer, and what the policy wants to have kept.
-type Answered = Result<(Settled, Option<Kept>), (String, CallFailure)>;
-
-fn answer(context: &Context, key: &JobKey, question: &Question, now: Time) -> Answered {
+/// Asks. `None`: the job has no placement policy any more, or that has failed too often to be asked now.
+fn answer(context: &Context, key: &JobKey, question: Question, now: Time) -> Option<Answered> {
     let Question { spec, state, memory, pods, need, constraints } = question;
-    let Some(placement) = &spec.placement else { return Ok(Default::default()) };
-    let named = |failure: CallFailure| (placement.module.clone(), failure);
+    let placement = spec.placement.clone()?;
     let snapshot = context.registry.snapshot();
-    let policy = snapshot.placement(&placement.module).map_err(named)?;
-    let request = request(spec);
+    let policy = match snapshot.placement(&placement.module) {
+        Ok(policy) => policy,
+        Err(missing) => return Some(Answered { spec, placement, policy: None, fuel: 0, outcome: Err(missing) }),
+    };
+    if placement::is_open(&memory.placement, &policy.id().digest, now) {
+        return None;
+    }
+    let request = request(&spec);
     let nodes = context.caches.nodes.all();
     let own: HashSet<&str> = pods.iter().filter_map(|p| p.node.as_deref()).collect();
     let reservations = context.reserved.held(Instant::now());
-    let mut candidates = placement::prefilter(&nodes, constraints, &request, &reservations, &own);
+    let mut candidates = placement::prefilter(&nodes, &constraints, &request, &reservations, &own);
     candidates.close(&context.caches.nodes.avoided());
     let settings = &context.settings.placement;
     let asked = Ask {
-        job: spec,
-        state,
-        memory,
-        pods,
+        job: &spec,
+        state: &state,
+        memory: &memory,
+        pods: &pods,
         candidates: &candidates,
-        need,
+        need: &need,
         request,
         zone_label: &settings.zone_label,
         rack_label: &settings.rack_label,
@@ -162,17 +190,21 @@ fn answer(context: &Context, key: &JobKey, question: &Question, now: Time) -> An
     let settled = settled.and_then(|answer| placement::settle(&input, &candidates, &answer.value, &mut taken));
     let fuel = answer.as_ref().map_or(0, |answer| answer.fuel);
     context.telemetry.fuel(&placement.module, fuel);
-    let kept = answer.as_ref().ok().filter(|_| settled.is_ok()).and_then(|a| placement::keep(&*policy, &a.value));
+    let outcome = settled.and_then(|settled| {
+        let value = &answer.as_ref().map_err(Clone::clone)?.value;
+        Ok((settled, value.reasons.clone(), placement::keep(&*policy, value)))
+    });
     if let Some(log) = &context.log {
-        let outcome = match &settled {
+        let told = match &outcome {
             Ok(_) => answer.map(|answer| answer.value).map_err(|failure| failure.to_string()),
             Err(failure) => Err(failure.to_string()),
         };
-        log.placed(PlacementEntry { job: key.clone(), policy: policy.id().clone(), input, outcome, fuel });
+        log.placed(PlacementEntry { job: key.clone(), policy: policy.id().clone(), input, outcome: told, fuel });
     }
-    let settled = settled.map_err(named)?;
-    context.reserved.hold(&settled, request, Instant::now());
-    Ok((settled, kept))
+    if let (Ok((settled, ..)), Mode::Auto) = (&outcome, placement.mode) {
+        context.reserved.hold(settled, request, Instant::now());
+    }
+    Some(Answered { policy: Some(policy.id().clone()), spec, placement, fuel, outcome })
 }
 
 fn request(spec: &JobSpec) -> WorkerRequest {

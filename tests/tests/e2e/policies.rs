@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use eto_api::labels;
+use eto_api::{ElasticJob, PlacementStatus, labels};
 use eto_e2e::world::World;
 use eto_e2e::{Outcome, ensure};
 use k8s_openapi::api::core::v1::{Node, PreferredSchedulingTerm};
@@ -119,7 +119,30 @@ pub(crate) async fn spread_puts_workers_apart(world: Arc<World>) -> Outcome {
         let got = pod.spec.as_ref().and_then(|s| s.node_name.clone());
         ensure!(meant.is_some() && meant == got, "{}: meant for {meant:?}, runs on {got:?}", pod.name_any());
     }
+    let told = world.job("placed", answer).await?;
+    let said: BTreeSet<String> = told.nodes.iter().map(|n| n.node.clone()).collect();
+    ensure!(said == nodes && told.apply && !told.reasons.is_empty(), "{said:?} is told of {nodes:?}: {told:?}");
+    recommended(&world).await
+}
+
+/// In mode Recommend the answer is shown, and the scheduler decides. A module that is not there is a condition.
+async fn recommended(world: &World) -> Outcome {
+    let recommend = "{module: spread, mode: Recommend}";
+    world.apply(&PLACED.replace("{module: spread}", recommend).replace("name: placed", "name: shown")).await?;
+    let pods = world.workers("shown", 4).await?;
+    let placed = pods.iter().filter(|p| p.annotations().contains_key(labels::PLACED_ON)).count();
+    let told = world.job("shown", answer).await?;
+    ensure!(placed == 0 && !told.apply && told.nodes.len() == 4, "{placed} pods were placed: {told:?}");
+    world.says("shown", "PolicyHealthy", "True", "NotAsked").await?;
+    world.patch("shown", serde_json::json!({"spec": {"placementPolicy": {"module": "spreat"}}})).await?;
+    let why = world.says("shown", "PolicyHealthy", "False", "PolicyMissing").await?;
+    ensure!(why.contains("did you mean `spread`"), "{why}");
     Ok(())
+}
+
+fn answer(job: &ElasticJob) -> Result<PlacementStatus, String> {
+    let told = job.status.as_ref().and_then(|s| s.last_placement.clone());
+    told.ok_or_else(|| "nothing is told of a placement policy".to_owned())
 }
 
 /// Waits for a decision by another module than `than`; gives its digest.

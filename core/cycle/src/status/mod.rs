@@ -4,6 +4,7 @@
 //! decision (which is there for people to read). What can't be read counts as lost: the state is rebuilt from the live
 //! pods then, and there is no shrink for one stabilisation window.
 
+mod placed;
 mod read;
 mod write;
 
@@ -64,6 +65,16 @@ fn essence(status: &ElasticJobStatus) -> ElasticJobStatus {
             limit.message.clear();
         }
         if let Some(f) = &mut d.failure {
+            f.message.clear();
+            f.in_a_row = f.in_a_row.min(3);
+        }
+    }
+    if let Some(p) = &mut s.last_placement {
+        p.time.clear();
+        p.generation = 0;
+        p.fuel = 0;
+        p.reasons.clear();
+        if let Some(f) = &mut p.failure {
             f.message.clear();
             f.in_a_row = f.in_a_row.min(3);
         }

@@ -8,14 +8,14 @@ use eto_engine::contract::KeptState;
 use eto_engine::plan::Checkpoint;
 use eto_engine::state::{
     AgentRound, Change, Circuit, Condition, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, Memory,
-    ResizeCost, ResizeRecord, RoundMember, RoundState, Steadiness, Straggler, Victim,
+    PlacementMemory, ResizeCost, ResizeRecord, RoundMember, RoundState, Steadiness, Straggler, Victim,
 };
 use eto_engine::time::Time;
 use eto_membership::Native;
 use k8s_openapi::jiff::Timestamp;
 use serde::de::DeserializeOwned;
 
-use super::Restored;
+use super::{Restored, placed};
 use crate::checkpoint::PolicyCheckpoint;
 
 /// A memory saved longer ago than this does not stand for what happened since; its events are kept, but it counts as
@@ -68,25 +68,34 @@ pub fn restore(status: &ElasticJobStatus, checkpoint: Option<PolicyCheckpoint>, 
         conditions: status.conditions.iter().filter_map(condition).collect(),
     };
     let mut memory = status.memory.as_ref().and_then(|m| memory(m, now)).unwrap_or_else(|| Memory::new(now));
+    memory.placement.last = status.last_placement.as_ref().and_then(placed::read);
     take_up(&mut memory, checkpoint, now);
     Some(Restored { state, memory })
 }
 
-/// Takes up the state that was kept outside, unless status has a newer one. A state that is older than the decisions made
-/// since, or than a minute, or that is lost, does not stand for what happened since: the memory counts as begun now.
+/// Takes up the states that were kept outside, unless status has newer ones. A scaling policy's state that is older than
+/// the decisions made since, or than a minute, or that is lost, does not stand for what happened since: the memory counts
+/// as begun now.
 pub fn take_up(memory: &mut Memory, checkpoint: Option<PolicyCheckpoint>, now: Time) {
-    let newer = |c: &PolicyCheckpoint| memory.policy_state.is_none() || c.sequence > memory.sequence;
-    match checkpoint.filter(newer) {
-        Some(c) => {
-            if c.sequence < memory.sequence || now.since(c.saved) > FRESH {
+    let sequence = memory.sequence;
+    let (scaling, placement) = checkpoint.map_or((None, None), |c| {
+        (c.scaling.map(|held| (held, c.sequence, c.saved)), c.placement.map(|held| (held, c.sequence)))
+    });
+    match scaling.filter(|(_, of, _)| memory.policy_state.is_none() || *of > sequence) {
+        Some((held, of, saved)) => {
+            if of < sequence || now.since(saved) > FRESH {
                 memory.since = now;
             }
-            memory.sequence = memory.sequence.max(c.sequence);
-            memory.policy_state = Some(c.state);
-            memory.policy_state_of = Some(c.policy);
+            memory.sequence = sequence.max(of);
+            memory.policy_state = Some(held.state);
+            memory.policy_state_of = Some(held.policy);
         }
         None if memory.policy_state.is_none() && memory.policy_state_of.is_some() => memory.since = now,
         None => {}
+    }
+    // The size does not rest on what a placement policy keeps.
+    if let Some((held, _)) = placement.filter(|(_, of)| memory.placement.kept.state.is_none() || *of > sequence) {
+        memory.placement.kept = Kept { state: Some(held.state), of: Some(held.policy) };
     }
 }
 
@@ -219,7 +228,10 @@ fn memory(m: &api::MemoryStatus, now: Time) -> Option<Memory> {
         downs: sizes(&m.downs),
         policy_state: m.policy_state.as_ref().map(kept),
         policy_state_of: m.policy_state_of.clone(),
-        placement: Kept { state: m.placement_state.as_ref().map(kept), of: m.placement_state_of.clone() },
+        placement: PlacementMemory {
+            kept: Kept { state: m.placement_state.as_ref().map(kept), of: m.placement_state_of.clone() },
+            ..PlacementMemory::default()
+        },
         circuits: m
             .circuits
             .iter()
@@ -235,12 +247,12 @@ fn memory(m: &api::MemoryStatus, now: Time) -> Option<Memory> {
     })
 }
 
-fn named<T: DeserializeOwned>(name: &str) -> Option<T> {
+pub(super) fn named<T: DeserializeOwned>(name: &str) -> Option<T> {
     serde_json::from_value(serde_json::Value::String(name.to_string())).ok()
 }
 
 #[allow(clippy::ptr_arg)] // What `Option::as_ref` of a field hands out.
-fn time(text: &String) -> Option<Time> {
+pub(super) fn time(text: &String) -> Option<Time> {
     text.parse::<Timestamp>().ok().map(crate::spec::time)
 }
 
@@ -250,10 +262,10 @@ fn each<T, U>(part: Option<&T>, read: impl Fn(&T) -> Option<U>) -> Option<Option
     part.map_or(Some(None), |p| read(p).map(Some))
 }
 
-fn int(n: i64) -> u32 {
+pub(super) fn int(n: i64) -> u32 {
     u32::try_from(n.max(0)).unwrap_or(u32::MAX)
 }
 
-fn long(n: i64) -> u64 {
+pub(super) fn long(n: i64) -> u64 {
     u64::try_from(n).unwrap_or(0)
 }

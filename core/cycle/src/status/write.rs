@@ -1,10 +1,11 @@
 //! Engine state to `status`.
 
 use eto_api::{self as api, ElasticJob, ElasticJobStatus};
-use eto_engine::contract::KeptState;
-use eto_engine::decision::Decision;
+use eto_engine::contract::{KeptState, Reason};
+use eto_engine::decision::{Decision, Failure};
 use eto_engine::job::JobSpec;
 use eto_engine::plan::Checkpoint;
+use eto_engine::policy::PolicyId;
 use eto_engine::state::{
     AgentRound, Change, Condition, HistoryEntry, JobState, Memory, ResizeRecord, RoundMember, RoundState,
 };
@@ -13,7 +14,7 @@ use k8s_openapi::ByteString;
 use k8s_openapi::jiff::Timestamp;
 use serde::Serialize;
 
-use super::MAX_STORED_POLICY_STATE;
+use super::{MAX_STORED_POLICY_STATE, placed};
 
 /// Longest text of a reason, note or limiter in status, in characters.
 const SHORT: usize = 256;
@@ -87,6 +88,7 @@ pub fn to_status(f: &StatusFacts<'_>) -> ElasticJobStatus {
         conditions: s.conditions.iter().map(|c| condition(c, f.job.metadata.generation)).collect(),
         signals: f.decision.map(signals).unwrap_or_default(),
         last_decision: f.decision.map(decision),
+        last_placement: last_placement(f),
         memory: Some(memory(f.memory, f.now)),
         undecodable: None,
     }
@@ -97,6 +99,12 @@ fn policy_column(f: &StatusFacts<'_>) -> Option<String> {
     let module = &f.spec?.scaling.as_ref()?.module;
     let answered = f.decision.and_then(|d| d.policy.as_ref()).filter(|p| p.name == *module);
     Some(answered.map_or_else(|| module.clone(), |p| format!("{}@{}", p.name, p.version)))
+}
+
+/// Nothing where the job has no placement policy any more.
+fn last_placement(f: &StatusFacts<'_>) -> Option<api::PlacementStatus> {
+    f.job.spec.placement_policy.as_ref()?;
+    f.memory.placement.last.as_ref().map(placed::write)
 }
 
 fn round(r: &RoundState) -> api::RoundStatus {
@@ -231,11 +239,7 @@ fn decision(d: &Decision) -> api::DecisionStatus {
         time: rfc3339(d.at),
         sequence: int(d.sequence),
         generation: int(d.generation),
-        policy: d.policy.as_ref().map(|p| api::PolicyRef {
-            name: p.name.clone(),
-            version: p.version.clone(),
-            digest: p.digest.clone(),
-        }),
+        policy: d.policy.as_ref().map(policy),
         from: d.from.into(),
         proposed: d.proposed.map(Into::into),
         target: d.target.into(),
@@ -251,29 +255,35 @@ fn decision(d: &Decision) -> api::DecisionStatus {
                 message: cut(&l.message, SHORT),
             })
             .collect(),
-        reasons: d
-            .reasons
-            .iter()
-            .take(16)
-            .map(|r| api::ReasonStatus {
-                code: cut(&r.code, SHORT),
-                message: cut(&r.message, SHORT),
-                signal: r.signal.clone(),
-                value: r.value.and_then(finite),
-                target: r.target.and_then(finite),
-            })
-            .collect(),
+        reasons: d.reasons.iter().take(MAX_REASONS).map(reason).collect(),
         fuel: int(d.fuel),
         apply: d.apply,
         answered: d.answered,
         mend: d.mend.as_ref().map(|m| cut(&m.message, LONG)),
-        failure: d.failure.as_ref().map(|f| api::FailureStatus {
-            kind: name_of(&f.kind),
-            message: cut(&f.message, LONG),
-            in_a_row: f.in_a_row.into(),
-        }),
+        failure: d.failure.as_ref().map(failure),
         next_look: d.next_look.map(rfc3339),
     }
+}
+
+/// Reasons that status carries at most.
+pub(super) const MAX_REASONS: usize = 16;
+
+pub(super) fn policy(p: &PolicyId) -> api::PolicyRef {
+    api::PolicyRef { name: p.name.clone(), version: p.version.clone(), digest: p.digest.clone() }
+}
+
+pub(super) fn reason(r: &Reason) -> api::ReasonStatus {
+    api::ReasonStatus {
+        code: cut(&r.code, SHORT),
+        message: cut(&r.message, SHORT),
+        signal: r.signal.clone(),
+        value: r.value.and_then(finite),
+        target: r.target.and_then(finite),
+    }
+}
+
+pub(super) fn failure(f: &Failure) -> api::FailureStatus {
+    api::FailureStatus { kind: name_of(&f.kind), message: cut(&f.message, LONG), in_a_row: f.in_a_row.into() }
 }
 
 /// Entries of a history that status carries at most, the newest.
@@ -286,8 +296,7 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
     };
     let recommendations = turns(&m.recommendations);
     let policy_state = storable(m.policy_state.as_ref());
-    // Where it is too large only the placement policy begins anew: the size does not rest on it.
-    let placement_state = storable(m.placement.state.as_ref());
+    let placement = &m.placement.kept;
     let kept = |s: &KeptState| api::PolicyStateStatus { version: s.version.into(), data: ByteString(s.bytes.clone()) };
     // What is not whole must not pass for it: it counts as begun now, so that nothing shrinks before a window has passed.
     let whole = recommendations.len() <= MAX_HISTORY;
@@ -301,8 +310,8 @@ fn memory(m: &Memory, now: Time) -> api::MemoryStatus {
         downs: sizes(&m.downs),
         policy_state: policy_state.map(kept),
         policy_state_of: m.policy_state_of.clone(),
-        placement_state: placement_state.map(kept),
-        placement_state_of: m.placement.of.clone().filter(|_| placement_state.is_some()),
+        placement_state: storable(placement.state.as_ref()).map(kept),
+        placement_state_of: placement.of.clone(),
         circuits: m
             .circuits
             .iter()
@@ -340,7 +349,7 @@ pub(crate) fn rfc3339(t: Time) -> String {
     format!("{at:.3}")
 }
 
-fn int(n: u64) -> i64 {
+pub(super) fn int(n: u64) -> i64 {
     i64::try_from(n).unwrap_or(i64::MAX)
 }
 

@@ -41,8 +41,8 @@ pub(super) fn own<'a>(
     };
     let id = policy.id();
     heard.id = Some(id.clone());
-    if let Some(until) = circuit::open_until(memory, &id.digest, now) {
-        let in_a_row = circuit::failures(memory, &id.digest);
+    if let Some(until) = circuit::open_until(&memory.circuits, &id.digest, now) {
+        let in_a_row = circuit::failures(&memory.circuits, &id.digest);
         let message = format!("{} failed {in_a_row} times in a row and is not asked for a while", id.name);
         heard.failure = Some(Failure { kind: FailureKind::Internal, message, in_a_row });
         heard.open_until = Some(until);
@@ -52,7 +52,7 @@ pub(super) fn own<'a>(
     match check(job, policy.evaluate(&input)) {
         Ok(answer) => {
             heard.fuel = answer.fuel;
-            circuit::answered(memory, &id.digest);
+            circuit::answered(&mut memory.circuits, &id.digest);
             keep_state(memory, policy, &answer.value);
             heard.answer = Some(answer.value);
             heard.by = Some((policy, input));
@@ -80,7 +80,7 @@ pub(super) fn instead<'a>(
 
 /// Counts a failure where it is the policy's fault.
 pub(super) fn charge(memory: &mut Memory, id: &PolicyId, failure: CallFailure, now: Time) -> Failure {
-    let in_a_row = if failure.kind.is_fault() { circuit::failed(memory, &id.digest, now) } else { 0 };
+    let in_a_row = if failure.kind.is_fault() { circuit::failed(&mut memory.circuits, &id.digest, now) } else { 0 };
     (failure, in_a_row).into()
 }
 

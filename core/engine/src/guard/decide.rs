@@ -66,6 +66,7 @@ fn blank(job: &JobSpec, state: &JobState, memory: &Memory, view: &View, now: Tim
         fuel: 0,
         failure: None,
         mend: view.mend.clone(),
+        placement: view.placement.clone(),
         next_look: None,
     }
 }

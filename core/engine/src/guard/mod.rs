@@ -6,7 +6,7 @@
 mod ask;
 pub mod behavior;
 mod brake;
-mod circuit;
+pub(crate) mod circuit;
 mod decide;
 mod fill;
 mod rules;

@@ -21,9 +21,9 @@ pub struct Need {
 }
 
 /// What the placement policy has to be asked before `draft`, a plan made without it, is carried out; `None` = nothing.
-/// With the answer, plan again from the same facts.
+/// With the answer, plan again from the same facts; in mode Recommend it is for people alone.
 pub fn need(job: &JobSpec, before: &JobState, draft: &Plan) -> Option<Need> {
-    job.placement.as_ref().filter(|p| p.mode == crate::job::Mode::Auto)?;
+    job.placement.as_ref().filter(|p| p.mode != crate::job::Mode::Off)?;
     let mut add: Vec<u32> = draft
         .actions
         .iter()

@@ -10,8 +10,9 @@ pub fn input_for(ask: &Ask<'_>, policy: &dyn PlacementPolicy) -> PlacementInput 
 }
 
 fn kept(memory: &Memory, policy: &dyn PlacementPolicy) -> Option<KeptState> {
-    let own = memory.placement.of.as_deref() == Some(policy.id().name.as_str());
-    let state = memory.placement.state.as_ref().filter(|_| own);
+    let kept = &memory.placement.kept;
+    let own = kept.of.as_deref() == Some(policy.id().name.as_str());
+    let state = kept.state.as_ref().filter(|_| own);
     carried(state, policy.state_version(), |kept| policy.migrate(kept.version, &kept.bytes))
 }
 

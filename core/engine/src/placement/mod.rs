@@ -4,11 +4,13 @@
 mod filter;
 mod input;
 mod kept;
+mod noted;
 mod reserve;
 mod settle;
 
 pub use filter::{Candidates, Constraints, Requirement, Term, Toleration, fits, prefilter};
 pub use input::{Ask, Need, input, need};
 pub use kept::{input_for, keep};
+pub use noted::{Asked, MAX_PLACES, is_open, note};
 pub use reserve::Reservations;
 pub use settle::{NodeChoice, Settled, settle};

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::ConditionReason;
 use crate::contract::KeptState;
-use crate::decision::Decision;
+use crate::decision::{Decision, Placed};
 use crate::time::Time;
 
 /// The volatile part: history that the guard needs. Kept in memory and saved now and then beside the policy's state;
@@ -31,9 +31,9 @@ pub struct Memory {
     /// Name of the policy that wrote it; another policy is not given it.
     #[serde(default)]
     pub policy_state_of: Option<String>,
-    /// What the placement policy keeps.
+    /// What is remembered of the placement policy.
     #[serde(default)]
-    pub placement: Kept,
+    pub placement: PlacementMemory,
     /// Failures in a row and open circuits, by module digest.
     pub circuits: BTreeMap<String, Circuit>,
     /// Past means per signal name, oldest first, for policies that asked for history.
@@ -43,6 +43,18 @@ pub struct Memory {
     /// How steady `ScalingLimited` has been.
     #[serde(default)]
     pub limited: Steadiness,
+}
+
+/// What is remembered of a job's placement policy.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PlacementMemory {
+    /// The state that it keeps.
+    pub kept: Kept,
+    /// Failures in a row and open circuits, by module digest. Not kept over a restart: it is asked seldom.
+    pub circuits: BTreeMap<String, Circuit>,
+    /// What it was asked last, and what came of it.
+    pub last: Option<Placed>,
 }
 
 /// The state that a policy keeps from one call to the next.

@@ -9,7 +9,7 @@ use crate::contract::{
     Bounds, Capacity, Framework, JobFacts, Metric, NONE, ResizeFacts, ScalingInput, Signal, SignalWant, Sizes,
     WorkerColumns, WorkerPhase,
 };
-use crate::decision::{Mend, SignalSeen};
+use crate::decision::{Failure, Mend, SignalSeen};
 use crate::guard::behavior::TOLERANCE;
 use crate::guard::sizes;
 use crate::job::JobSpec;
@@ -66,6 +66,8 @@ pub struct View {
     pub gauges: Vec<Gauge>,
     /// What only the job's owner can mend.
     pub mend: Option<Mend>,
+    /// What is known against the job's placement policy. Whoever knows which policies are served puts it in.
+    pub placement: Option<Failure>,
 }
 
 /// Builds the view of one job. Reads the facts and nothing else; costs O(pods x signals).
@@ -115,7 +117,7 @@ pub fn build(facts: &Facts<'_>) -> View {
         state: memory.policy_state.clone(),
     };
     let mend = requests::mend(job, &pods, &gauges);
-    View { input, seen, gauges, mend }
+    View { input, seen, gauges, mend, placement: None }
 }
 
 /// How many workers a job of this size has.

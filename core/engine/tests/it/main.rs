@@ -10,6 +10,7 @@ mod guard;
 mod history;
 mod memory;
 mod normalise;
+mod noted;
 mod placement;
 mod plan;
 mod properties;

@@ -272,9 +272,9 @@ fn a_placement_policy_is_given_what_it_kept() {
         let input = input_for(&asked, policy);
         let answer = policy.place(&input).unwrap().value;
         if let Some(kept) = keep(policy, &answer) {
-            memory.placement = kept;
+            memory.placement.kept = kept;
         }
-        (input.state.map(|s| s.bytes), memory.placement.clone())
+        (input.state.map(|s| s.bytes), memory.placement.kept.clone())
     };
     let near = |digest: &str, version| Keeper::new("near", digest, version);
     assert_eq!(ask(&near("a", 2)).0, None, "at first there is none");
@@ -289,7 +289,7 @@ fn a_placement_policy_is_given_what_it_kept() {
     );
     assert_eq!(ask(&Keeper::new("far", "a", 3)).0, None, "another policy is not given it");
     let first = Kept { state: Some(KeptState { version: 1, bytes: vec![7] }), of: Some("near".into()) };
-    memory.placement = first;
+    memory.placement.kept = first;
     let asked = Ask {
         state: &state,
         job: &spec,

@@ -41,6 +41,7 @@ fn made(job: &JobSpec, from: u32, target: u32, why: &str) -> Decision {
         fuel: 0,
         failure: None,
         mend: None,
+        placement: None,
         next_look: None,
     }
 }
