@@ -18,6 +18,7 @@ use crate::leader::Leadership;
 use crate::placing::Reserved;
 use crate::queue::Queue;
 use crate::settings::Settings;
+use crate::spans::Spans;
 use crate::telemetry::Telemetry;
 
 /// What the loops share; cheap to clone.
@@ -42,6 +43,7 @@ pub struct Context {
     pub log: Option<Arc<DecisionLog>>,
     pub leadership: Leadership,
     pub telemetry: Telemetry,
+    pub spans: Spans,
 }
 
 impl Context {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use eto_cycle::log::{DecisionLog, LogEntry, LogSettings};
 use eto_cycle::wants::WantsCache;
@@ -22,6 +22,7 @@ use crate::overrun::{Change, Overrun};
 use crate::placing::Room;
 use crate::settings;
 use crate::source::{SourceError, source};
+use crate::spans::Cycle;
 
 /// Jobs that a thread takes at a time.
 const CHUNK: usize = 32;
@@ -133,12 +134,16 @@ impl Evaluator {
         let overdue = due.iter().filter(|(at, _)| at.is_some_and(|at| at + self.period() < began)).count();
         let jobs: Arc<[Arc<Job>]> = due.into_iter().map(|(_, job)| job).collect();
         let snapshot = self.context.registry.snapshot();
+        let span = self.context.spans.cycle();
+        let gathering = SystemTime::now();
         let signals = self.gather(&jobs, &snapshot).await;
+        span.gathered(&signals, gathering);
         // Without the pods of others it is not known what is free on a node.
         let all_known = self.context.settings.kubernetes.watch_all_pods;
         let nodes = if all_known { self.context.caches.nodes.all() } else { Vec::new() };
         let gathered = Arc::new(Gathered { signals, room: Room::new(nodes) });
-        self.look(&jobs, &snapshot, &gathered, began).await;
+        self.look(&jobs, &snapshot, &gathered, (began, &span)).await;
+        span.end(jobs.len(), overdue);
         let took = began.elapsed();
         self.context.telemetry.cycle(took, self.period(), overdue);
         if let Some(log) = &self.context.log {
@@ -208,14 +213,20 @@ impl Evaluator {
     }
 
     /// Looks at the jobs, on threads that may block: the runtime stays free for requests.
-    async fn look(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>, gathered: &Arc<Gathered>, cycle: Instant) {
+    async fn look(
+        &self,
+        jobs: &Arc<[Arc<Job>]>,
+        snapshot: &Arc<Snapshot>,
+        gathered: &Arc<Gathered>,
+        (cycle, span): (Instant, &Cycle),
+    ) {
         let next = Arc::new(AtomicUsize::new(0));
         let threads: Vec<_> = (0..self.threads.min(jobs.len().div_ceil(CHUNK)))
             .map(|_| {
                 let context = self.context.clone();
                 let (jobs, next) = (Arc::clone(jobs), Arc::clone(&next));
                 let (snapshot, gathered) = (Arc::clone(snapshot), Arc::clone(gathered));
-                let wants = Arc::clone(&self.wants);
+                let (wants, span) = (Arc::clone(&self.wants), span.clone());
                 let (period, began) = (self.period(), self.began);
                 tokio::task::spawn_blocking(move || {
                     loop {
@@ -224,7 +235,11 @@ impl Evaluator {
                             break;
                         };
                         for job in chunk {
+                            let began_at = SystemTime::now();
                             let looked = look::look(&context, job, &wants, &snapshot, &gathered, now());
+                            if let Some(looked) = &looked {
+                                span.decided(&job.key, &looked.decision, began_at);
+                            }
                             schedule(job, looked.as_ref(), period, (began, cycle));
                             if let (Some(log), Some(looked)) = (&context.log, looked.filter(Looked::is_decided)) {
                                 let Looked { decision, input, .. } = looked;

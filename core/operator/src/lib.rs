@@ -30,6 +30,7 @@ pub mod run;
 pub mod server;
 pub mod settings;
 pub mod source;
+pub mod spans;
 pub mod telemetry;
 pub mod trouble;
 

@@ -5,7 +5,7 @@
 
 use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use eto_cycle::evaluate::without_placement;
 use eto_cycle::log::PlacementEntry;
@@ -68,8 +68,9 @@ pub async fn ask(context: &Context, job: &Arc<Job>, now: Time) -> Settled {
     let Some(question) = question(context, job, now) else { return Settled::default() };
     let asking = context.clone();
     let key = job.key.clone();
+    let began = SystemTime::now();
     match tokio::task::spawn_blocking(move || answer(&asking, &key, question, now)).await {
-        Ok(Some(answered)) => take(context, job, answered, now),
+        Ok(Some(answered)) => take(context, job, answered, (now, began)),
         Ok(None) => Settled::default(),
         Err(error) => {
             tracing::error!(job = %job.key, %error, "the placement policy was not asked");
@@ -90,7 +91,7 @@ struct Answered {
 }
 
 /// Notes what came of a question, and gives what the plan is to follow.
-fn take(context: &Context, job: &Job, answered: Answered, now: Time) -> Settled {
+fn take(context: &Context, job: &Job, answered: Answered, (now, began): (Time, SystemTime)) -> Settled {
     let Answered { spec, placement, policy, fuel, outcome } = answered;
     let apply = placement.mode == Mode::Auto;
     let asked = Asked { policy: policy.as_ref(), generation: spec.generation, apply, fuel, now };
@@ -100,6 +101,9 @@ fn take(context: &Context, job: &Job, answered: Answered, now: Time) -> Settled 
     };
     if let Some(mind) = &mut job.entry().mind {
         placement::note(&mut mind.memory.placement, asked, noted, kept);
+        if let Some(placed) = &mind.memory.placement.last {
+            context.spans.placed(&job.key, placed, began);
+        }
     }
     match outcome {
         Ok((settled, ..)) if apply => settled,

@@ -22,6 +22,7 @@ use crate::placing::Reserved;
 use crate::queue::Queue;
 use crate::server::{self, Readiness};
 use crate::settings::Settings;
+use crate::spans::{Spans, SpansError};
 use crate::telemetry::Telemetry;
 use crate::{act, checkpoint, events, policies, reconcile};
 
@@ -43,6 +44,8 @@ pub enum RunError {
     Evaluator(#[from] EvaluatorError),
     #[error(transparent)]
     Images(#[from] ImagesError),
+    #[error(transparent)]
+    Spans(#[from] SpansError),
 }
 
 /// Runs the operator until `stop` turns true.
@@ -106,6 +109,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         events: told,
         gateway: Gateway::new(&settings, leadership.clone(), telemetry.clone()),
         leadership: leadership.clone(),
+        spans: Spans::open(&settings.traces, &settings.leader.identity, &telemetry)?,
         telemetry: telemetry.clone(),
     };
     let evaluator = Evaluator::new(context.clone())?;
@@ -126,6 +130,7 @@ pub async fn run(settings: Settings, stop: watch::Receiver<bool>) -> Result<(), 
         }
     }
     finish.send_replace(true);
+    context.spans.close().await;
     let _ = telling.await;
     let _ = server.await;
     tracing::info!("stopped");

@@ -61,7 +61,10 @@ fn resolved(settings: &settings::Prometheus) -> Result<PrometheusSettings, Sourc
             server_name: text(&settings.server_name),
             insecure_skip_verify: settings.insecure_skip_verify,
         },
-        headers: file(&settings.headers_file).map(|path| headers_of(&path)).transpose()?.unwrap_or_default(),
+        headers: match file(&settings.headers_file) {
+            Some(path) => headers_of(&path).map_err(|message| SourceError::Headers { path, message })?,
+            None => BTreeMap::new(),
+        },
     })
 }
 
@@ -77,11 +80,11 @@ fn matchers(text: &str) -> Result<BTreeMap<String, String>, String> {
         .collect()
 }
 
-fn headers_of(path: &Path) -> Result<BTreeMap<String, String>, SourceError> {
-    let failed = |message: String| SourceError::Headers { path: path.to_owned(), message };
-    let bytes = eto_signals::read_file(path).map_err(|e| failed(e.to_string()))?;
-    let text = String::from_utf8(bytes).map_err(|_| failed("it is not UTF-8".to_owned()))?;
-    headers(&text).map_err(|line| failed(format!("line {line} is not of the form `Name: value`")))
+/// Headers that a file has, or what is wrong with it.
+pub(crate) fn headers_of(path: &Path) -> Result<BTreeMap<String, String>, String> {
+    let bytes = eto_signals::read_file(path).map_err(|e| e.to_string())?;
+    let text = String::from_utf8(bytes).map_err(|_| "it is not UTF-8".to_owned())?;
+    headers(&text).map_err(|line| format!("line {line} is not of the form `Name: value`"))
 }
 
 /// `Name: value` lines; the number of the first line that is none. Values are secrets, and never part of an error.

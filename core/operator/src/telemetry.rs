@@ -133,6 +133,7 @@ pub struct Telemetry {
     gateway: eto_gateway::Metrics,
     assignments: Family<Outcome, Counter>,
     images: Family<Outcome, Counter>,
+    spans: Family<Outcome, Counter>,
 }
 
 impl std::fmt::Debug for Telemetry {
@@ -178,6 +179,7 @@ impl Default for Telemetry {
             gateway: eto_gateway::Metrics::default(),
             assignments: Family::default(),
             images: Family::default(),
+            spans: Family::default(),
         };
         telemetry.registry = Arc::new(telemetry.register());
         telemetry
@@ -215,11 +217,8 @@ impl Telemetry {
         r.register("pods_deleted", "Pods deleted", self.pods_deleted.clone());
         r.register("pods_refused", "Pods the API server refused (quota, admission)", self.pods_refused.clone());
         r.register("status_writes", "Writes of a job's status", self.status_writes.clone());
-        r.register(
-            "policy_state_writes",
-            "Writes of a policy's state that is too large for status",
-            self.policy_state_writes.clone(),
-        );
+        let writes = self.policy_state_writes.clone();
+        r.register("policy_state_writes", "Writes of a policy's state that is too large for status", writes);
         r.register("write_failures", "Writes that failed and are tried again", self.write_failures.clone());
         r.register("events_dropped", "Events not written: repeats, or too many at once", self.events_dropped.clone());
         r.register("queue_length", "Jobs waiting, by queue", self.queue.clone());
@@ -232,6 +231,7 @@ impl Telemetry {
         self.gateway.register(r);
         r.register("assignments", "Rounds told to agents, by outcome", self.assignments.clone());
         r.register("image_reads", "Readings of an image's command from its registry, by outcome", self.images.clone());
+        r.register("span_batches", "Batches of spans for the collector, by outcome", self.spans.clone());
         all
     }
 
@@ -370,6 +370,10 @@ impl Telemetry {
 
     pub fn image_read(&self, done: bool) {
         self.images.get_or_create(&Outcome { outcome: if done { "read" } else { "failed" } }).inc();
+    }
+
+    pub fn spans_sent(&self, done: bool) {
+        self.spans.get_or_create(&Outcome { outcome: if done { "sent" } else { "failed" } }).inc();
     }
 
     /// Series of one job; only with `server.per-job-metrics`.

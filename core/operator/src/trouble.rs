@@ -41,7 +41,7 @@ fn of_status(code: u16, reason: &str, message: &str) -> String {
 }
 
 /// The innermost cause says what happened (`Connection refused`); the outer ones only who noticed.
-fn innermost(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
     let outer = error.to_string();
     let (mut why, mut source) = (outer.clone(), error.source());
     while let Some(cause) = source {

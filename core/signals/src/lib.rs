@@ -24,3 +24,4 @@ pub use error::{QueryError, SettingsError, SourceError};
 pub use files::read_file;
 pub use settings::{Auth, BasicAuth, GpuMetrics, Method, PrometheusSettings, Tls, without_user_info};
 pub use source::{Prometheus, Wants};
+pub use tls::tls_config;

@@ -22,6 +22,16 @@ pub(crate) struct TlsFiles {
     pub(crate) key: Option<Vec<u8>>,
 }
 
+/// A client configuration for other clients of the process: trusts the authorities of this file, or the system's.
+///
+/// # Errors
+/// The file can't be read or has no certificate; the system has no authorities.
+pub fn tls_config(ca_file: Option<&Path>) -> Result<ClientConfig, SourceError> {
+    let read = |path: &Path| crate::files::read_file(path).map_err(|e| bad(Some(path), &e.to_string()));
+    let files = TlsFiles { ca: ca_file.map(read).transpose()?, ..TlsFiles::default() };
+    config(&Tls { ca_file: ca_file.map(Path::to_owned), ..Tls::default() }, &files)
+}
+
 /// A client configuration for these settings and files.
 pub(crate) fn config(tls: &Tls, files: &TlsFiles) -> Result<ClientConfig, SourceError> {
     let provider = Arc::new(ring::default_provider());

@@ -126,6 +126,14 @@ const TEXT: &[(&str, &str)] = &[
     ("decision-log.dir", "Directory of the decision log (JSON lines, decisions.jsonl); empty = none"),
     ("decision-log.max-mebibytes", "Size at which the decision log is rotated"),
     ("decision-log.files", "Rotated decision logs to keep"),
+    (
+        "traces.endpoint",
+        "Base URL of a collector that takes OTLP over HTTP, as in http://collector.monitoring:4318; empty = no spans",
+    ),
+    ("traces.every-decision", "A span for every decision, not just for those that move a target or failed"),
+    ("traces.headers-file", "File of request headers for it, a line `Name: value` each, read at the start"),
+    ("traces.ca-file", "Certificate authorities (PEM) to trust instead of the system's"),
+    ("traces.timeout", "Deadline of one batch of spans"),
     ("log.format", "json or text"),
     ("log.level", "error, warn, info, debug, trace, or a filter such as info,eto_operator=debug"),
 ];

@@ -11,6 +11,7 @@ mod images;
 mod keys;
 mod nodes;
 mod resolve;
+mod traces;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -23,6 +24,7 @@ pub use gateway::Gateway;
 pub use images::{Images, names};
 pub use nodes::{Nodes, Sign, Signs};
 pub use resolve::{Source, command, resolve};
+pub use traces::Traces;
 
 /// All settings, resolved.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -40,6 +42,7 @@ pub struct Settings {
     pub gateway: Gateway,
     pub images: Images,
     pub decision_log: DecisionLog,
+    pub traces: Traces,
     pub log: Log,
 }
 
@@ -356,6 +359,7 @@ impl Settings {
         self.gateway.check().map_err(SettingsError::Inconsistent)?;
         self.images.check().map_err(SettingsError::Inconsistent)?;
         self.nodes.check().map_err(SettingsError::Inconsistent)?;
+        self.traces.check().map_err(SettingsError::Inconsistent)?;
         Ok(())
     }
 
