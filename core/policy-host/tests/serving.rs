@@ -49,8 +49,8 @@ fn every_field_reaches_the_guest() {
         (196, 1, "signals length"),
         (204, 1, "metrics length"),
         (208, 10, "capacity.fits"),
-        (252, 9, "state.version"),
-        (260, 3, "state.bytes length"),
+        (268, 9, "state.version"),
+        (276, 3, "state.bytes length"),
     ] {
         let body = format!(
             "(i32.store (i32.const 512) (i32.const 0))
