@@ -39,7 +39,7 @@ fn state() -> JobState {
             agent: Some(AgentRound {
                 order: RoundOrder::Stop,
                 in_force: Some(Time(1_799_999_000_100)),
-                late: true,
+                firm: true,
                 members: vec![RoundMember {
                     index: 3,
                     uid: "u3".to_string(),

@@ -5,7 +5,8 @@ use std::time::Duration;
 
 use eto_engine::contract::{Framework, WorkerRequest};
 use eto_engine::job::{
-    CleanPods, Elasticity, ElasticityMode, JobKey, JobSpec, LegalSizes, ReplicaTypes, RestartPolicy, TemplateFacts,
+    CHIEF, CleanPods, Elasticity, ElasticityMode, JobKey, JobSpec, LegalSizes, ReplicaType, ReplicaTypes,
+    RestartPolicy, TemplateFacts,
 };
 use eto_engine::time::Time;
 
@@ -72,6 +73,9 @@ impl Scenario {
         if native {
             job.elasticity.mode = ElasticityMode::Native;
         }
+        if job.framework == Framework::Custom {
+            job.types = types(random, job.min);
+        }
         let off = random.percent(30);
         let mut skew = || if off { i64::try_from(random.between(0, 10_000)).unwrap_or(0) - 5_000 } else { 0 };
         let skews = [skew(), skew()];
@@ -104,6 +108,21 @@ impl Scenario {
             kill: if random.percent(50) { random.between(1, 12) } else { 0 },
         }
     }
+}
+
+/// Members of a job that are no workers, where its smallest size leaves room for them and for one worker; often none.
+fn types(random: &mut Random, min: u32) -> ReplicaTypes {
+    let (chief, ps) = (random.percent(40), random.size(0, 2));
+    let of = |name: &str, replicas| ReplicaType { name: name.to_owned(), replicas };
+    let mut all = Vec::new();
+    if chief && min > 1 {
+        all.push(of(CHIEF, 1));
+    }
+    let room = min.saturating_sub(1 + u32::from(!all.is_empty()));
+    if ps.min(room) > 0 {
+        all.push(of("ps", ps.min(room)));
+    }
+    ReplicaTypes(all)
 }
 
 fn job(random: &mut Random, calm: bool) -> JobSpec {

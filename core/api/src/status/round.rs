@@ -44,9 +44,10 @@ status! {
         /// When that order was seen to be in force; absent = not published yet.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub in_force: Option<String>,
-        /// With the order `Run`: it was given when the time to stop was over for somebody.
+        /// With the order `Run`: it is not put off any more, since it was told once, or given when the time to stop was over for
+        /// somebody.
         #[serde(skip_serializing_if = "is_false")]
-        pub late: bool,
+        pub firm: bool,
         /// In rank order; empty while they are not chosen.
         #[serde(skip_serializing_if = "Vec::is_empty")]
         pub members: Vec<RoundMemberStatus>,

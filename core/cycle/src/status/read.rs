@@ -125,7 +125,7 @@ fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
     Some(AgentRound {
         order: named(&r.order)?,
         in_force: each(r.in_force.as_ref(), time)?,
-        late: r.late,
+        firm: r.firm,
         members: r.members.iter().map(member).collect(),
         stopping: r.stopping.clone(),
         grace_ms: long(r.grace_milliseconds),

@@ -133,7 +133,7 @@ fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
     api::AgentRoundStatus {
         order: name_of(&r.order),
         in_force: r.in_force.map(rfc3339),
-        late: r.late,
+        firm: r.firm,
         members: r.members.iter().map(member).collect(),
         stopping: r.stopping.clone(),
         grace_milliseconds: int(r.grace_ms),

@@ -28,9 +28,8 @@ const NEW: Duration = Duration::from_secs(5);
 pub fn recover(job: &JobSpec, pods: &[Pod], group: Option<&Group>, now: Time) -> JobState {
     let told = group.map_or(0, Group::highest_generation);
     let known = pods.iter().map(|p| p.round).max().unwrap_or(0).max(told);
-    let assigned = group.is_some_and(|g| g.assignment.is_some());
-    // Etcd may have lost what was in force, or have that of a backup: agents know better, where there are any.
-    let tells = !pods.is_empty() && (assigned || pods.iter().any(|p| p.mode == RoundMode::Recreate));
+    // Etcd may have lost what was in force, or have that of a backup, and agents that knew better may be gone.
+    let tells = pods.iter().any(|p| p.mode == RoundMode::Recreate);
     let is_new = known == 0 && pods.is_empty() && now.since(job.created) < NEW;
     let last_generation = if tells || is_new { known } else { known.max(unseen_generations(job, now)) };
     let mut state = JobState { last_generation, ..JobState::default() };
@@ -98,9 +97,13 @@ fn recover_agent_round(state: &mut JobState, job: &JobSpec, pods: &[Pod], group:
     state.phase = Phase::Starting;
     state.started_at = live.iter().map(|p| p.created).min();
     let known = live.iter().map(|p| p.round).max().unwrap_or(0);
+    // What is published is to be taken over. Where nothing is, or what is older than the pods, it has to be a generation that
+    // nobody has had.
+    let stands = group.is_none() || published.is_some_and(|a| a.round.generation >= known);
+    let generation = if stands { known } else { state.last_generation + 1 };
+    state.last_generation = state.last_generation.max(generation);
     state.round = Some(RoundState {
-        // That of what is published is to be taken over; where nothing is, it has to be one that nobody has had.
-        generation: if group.is_some() && published.is_none() { state.last_generation + 1 } else { known },
+        generation,
         size,
         template_hash: newest.map(|p| p.template_hash.clone()).unwrap_or_default(),
         since: now,

@@ -65,8 +65,9 @@ pub struct AgentRound {
     pub order: RoundOrder,
     /// When that order was seen to be in force; `None` = it is not published yet. Deadlines count from here.
     pub in_force: Option<Time>,
-    /// With the order `Run`: it was given when the time to stop was over for somebody.
-    pub late: bool,
+    /// With the order `Run`: it is not put off any more, whoever is heard of again. It was told once and etcd has lost it, or
+    /// it was given when the time to stop was over for somebody.
+    pub firm: bool,
     /// In rank order; empty while they are not chosen (`Gather`).
     pub members: Vec<RoundMember>,
     /// UIDs of the pods whose processes of an earlier round are to be gone before anybody starts. Known while the

@@ -78,7 +78,7 @@ impl<'a> Step<'a> {
             agent: Some(AgentRound {
                 order: RoundOrder::Run,
                 in_force: None,
-                late: false,
+                firm: false,
                 members,
                 stopping,
                 grace_ms: begin.grace_ms,

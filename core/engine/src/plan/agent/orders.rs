@@ -53,7 +53,7 @@ impl<'a> Step<'a> {
             agent: Some(AgentRound {
                 order: RoundOrder::Stop,
                 in_force: None,
-                late: false,
+                firm: false,
                 members,
                 stopping,
                 grace_ms: begin.grace_ms,
@@ -158,6 +158,7 @@ impl<'a> Step<'a> {
         let order = super::publish::order(agent.order);
         let published = group.assignment.as_ref();
         let told = published.is_some_and(|a| a.round.generation == generation && Some(a.order) >= order);
+        agent.firm |= agent.order == RoundOrder::Run && agent.in_force.is_some() && !told;
         agent.in_force = agent.in_force.or(Some(now)).filter(|_| told);
     }
 
@@ -227,6 +228,7 @@ impl<'a> Step<'a> {
                 return;
             }
         }
+        // Who is left has had its time.
         self.order_run(waits);
     }
 
@@ -236,7 +238,7 @@ impl<'a> Step<'a> {
         let generation = self.generation();
         let Some(agent) = self.agent() else { return };
         let all_stop = agent.native.is_none_or(|n| n.run == generation);
-        if agent.order != RoundOrder::Run || agent.in_force.is_some() || agent.late || !all_stop {
+        if agent.order != RoundOrder::Run || agent.in_force.is_some() || agent.firm || !all_stop {
             return;
         }
         let of = |p: &Pod| match self.record(p).filter(|r| !r.suspected)?.report.state {
@@ -265,10 +267,10 @@ impl<'a> Step<'a> {
         self.pods.iter().any(|p| stopping.contains(&p.uid) && !self.is_silent(p) && !self.has_stopped(p))
     }
 
-    fn order_run(&mut self, late: bool) {
+    fn order_run(&mut self, firm: bool) {
         let now = self.now;
         if let Some(agent) = self.agent_mut() {
-            (agent.order, agent.in_force, agent.late) = (RoundOrder::Run, None, late);
+            (agent.order, agent.in_force, agent.firm) = (RoundOrder::Run, None, firm);
             agent.stopping.clear();
         }
         if let Some(change) = &mut self.state.change {

@@ -102,7 +102,7 @@ impl Step<'_> {
             agent: Some(AgentRound {
                 order: if stops { RoundOrder::Stop } else { RoundOrder::Run },
                 in_force: Some(self.now),
-                late: false,
+                firm: false,
                 stopping,
                 members,
                 grace_ms: published.grace_ms,

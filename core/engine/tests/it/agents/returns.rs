@@ -2,7 +2,7 @@
 
 use eto_engine::plan::{Action, recover};
 use eto_engine::state::{Phase, RoundOrder};
-use eto_membership::Order;
+use eto_membership::{MemberState, Order};
 
 use super::world::AgentWorld;
 use crate::common::{job, secs};
@@ -119,6 +119,18 @@ fn who_has_not_stopped_in_time_is_not_waited_for_again() {
 }
 
 #[test]
+fn an_order_to_run_that_etcd_has_lost_is_not_put_off() {
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    world.job.replicas = 2;
+    world.go(20);
+    // Restored from a backup: what members did then is taken for what they do now.
+    world.group.assignment.as_mut().unwrap().round.generation = 1;
+    world.group.members.values_mut().for_each(|r| r.report.state = MemberState::Running { generation: 1 });
+    world.operate(usize::MAX);
+    assert_eq!((world.generation(), world.order()), (2, RoundOrder::Run));
+}
+
+#[test]
 fn an_order_to_run_that_was_told_holds_for_a_state_that_puts_it_off() {
     let mut world = AgentWorld::running(job(1, 2, 5));
     world.state.round.as_mut().unwrap().agent.as_mut().unwrap().order = RoundOrder::Stop;
@@ -198,6 +210,10 @@ fn generations_that_nobody_knows_of_any_more_are_not_given_out_again() {
     world.group.members.clear();
     world.group.assignment.as_mut().unwrap().round.generation = 1;
     assert_eq!(last(&world), age);
+    // The pods that are left are of a later round than what etcd has, and the agents that knew of it are gone.
+    world.pods[0].round = 2;
+    let there = recover(&world.job, &world.pods, Some(&world.group), world.now);
+    assert!(there.last_generation >= age && there.round.unwrap().generation > age);
     // A new job has had none.
     world.group.assignment = None;
     world.job.created = world.now.minus(secs(4));
