@@ -78,9 +78,10 @@ mod tests {
             order: Order::Run,
             framework: FrameworkKind::PyTorch,
             grace_ms: 1,
-            native: run.map(|run| Native { run, min: 1, max: 2 }),
+            native: run.map(|run| Native { run, min: 1, max: 2, alone: false }),
             env: BTreeMap::new(),
             why: String::new(),
+            ranks: Vec::new(),
             hung: false,
         };
         Launch { assignment, rank }

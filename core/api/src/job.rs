@@ -1,6 +1,9 @@
 //! `ElasticJob`: what a training user writes.
 #![allow(clippy::duplicated_attributes)] // Several printer columns have the same type.
 
+mod failures;
+
+pub use failures::{FailureLimits, RestartScope};
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -245,6 +248,12 @@ pub struct Elasticity {
     /// condition `AgentRounds` says why. A change counts from the next round that all start in. Default `Rounds`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<ElasticityMode>,
+    /// Who starts again when a worker is lost, where an agent drives rounds. `Group`: all members, since the collectives of
+    /// PyTorch, JAX and TensorFlow go on with all of them or not at all. `Pod`: the worker alone, with the rank that it had;
+    /// for workers that do not wait for each other. The loss of the coordinator, another size and another template start
+    /// all of them anew in any case. Default `Group`; with `mode: Native` it is `torchrun` that restarts what it has to.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub restart_scope: Option<RestartScope>,
     /// How long workers get to stop, in seconds; the pods' `terminationGracePeriodSeconds` unless the template sets
     /// it. Default 30.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -287,6 +296,14 @@ pub struct Elasticity {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub hang_start_timeout_seconds: Option<i64>,
+    /// Failures older than this are forgotten, and count neither for `backoffLimit` nor for `failureLimits`. In seconds.
+    /// Default: none is forgotten.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 60, max = 31_536_000))]
+    pub failure_window_seconds: Option<i64>,
+    /// Most failures of a class, beside `backoffLimit`, which is the most of all of them. One more ends the job.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failure_limits: Option<FailureLimits>,
     /// Keep the last lines of workers that failed: in their pods (`terminationMessagePolicy: FallbackToLogsOnError`, where
     /// the template says nothing of it), and the last three in `status.history`. Whoever can read the job can read them
     /// there. Default true.

@@ -19,7 +19,8 @@ mod status;
 pub use crd::{MAX_NAME, MAX_TENSORFLOW_WORKERS, MAX_WORKERS, crd};
 pub use job::{
     AgentMode, BudgetMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode,
-    FrameworkType, Master, MemoryGrowth, ReplicaSizes, ReplicaType, RestartPolicy, SchedulingPolicy,
+    FailureLimits, FrameworkType, Master, MemoryGrowth, ReplicaSizes, ReplicaType, RestartPolicy, RestartScope,
+    SchedulingPolicy,
 };
 pub use lenient::without_value;
 pub use scaling::{
@@ -28,10 +29,10 @@ pub use scaling::{
     ScalingRules,
 };
 pub use status::{
-    AgentRoundStatus, ChangeStatus, CheckpointStatus, CircuitStatus, Condition, DecisionStatus, ElasticJobStatus,
-    FailedWorkerStatus, FailureStatus, GrownMemoryStatus, HistoryStatus, LimitStatus, MemoryStatus, NativeRunStatus,
-    PlacedOnStatus, PlacementStatus, PolicyRef, PolicyStateStatus, ReasonStatus, ResizeStatus, RoundMemberStatus,
-    RoundStatus, SignalStatus, SizeAt, StragglerStatus, VictimStatus,
+    AgentRoundStatus, ChangeStatus, ChargeStatus, CheckpointStatus, CircuitStatus, Condition, DecisionStatus,
+    ElasticJobStatus, FailedWorkerStatus, FailureStatus, GrownMemoryStatus, HistoryStatus, LimitStatus, MemoryStatus,
+    NativeRunStatus, PlacedOnStatus, PlacementStatus, PolicyRef, PolicyStateStatus, ReasonStatus, ResizeStatus,
+    RoundMemberStatus, RoundStatus, SignalStatus, SizeAt, StragglerStatus, VictimStatus,
 };
 
 /// API group.

@@ -32,7 +32,7 @@ mod memory;
 mod placement;
 mod round;
 
-pub use history::{FailedWorkerStatus, GrownMemoryStatus, HistoryStatus, StragglerStatus};
+pub use history::{ChargeStatus, FailedWorkerStatus, GrownMemoryStatus, HistoryStatus, StragglerStatus};
 pub use memory::{CircuitStatus, MemoryStatus, PolicyStateStatus, SizeAt};
 pub use placement::{PlacedOnStatus, PlacementStatus};
 pub use round::{AgentRoundStatus, ChangeStatus, CheckpointStatus, NativeRunStatus, RoundMemberStatus, RoundStatus};
@@ -80,8 +80,11 @@ pub struct ElasticJobStatus {
     /// UIDs of other pods whose deletion was decided and is not under way yet.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub deleting: Vec<String>,
-    /// Failures charged to `backoffLimit`.
+    /// Failures that count against `backoffLimit`.
     pub failures: i64,
+    /// The same by class and time.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub charges: Vec<ChargeStatus>,
     /// Losses that were nobody's fault; never charged.
     pub disruptions: i64,
     /// Rounds in a row that ended before they had run for a while.

@@ -10,7 +10,7 @@ use eto_engine::decision::{Decision, Failure, Limit, Limiter, Placed, PlacedOn, 
 use eto_engine::plan::Checkpoint;
 use eto_engine::policy::{FailureKind, PolicyId};
 use eto_engine::state::{
-    AgentRound, Change, ChangeBy, ChangeKind, ChangeOutcome, ChangeStep, Circuit, Condition, ConditionKind,
+    AgentRound, Change, ChangeBy, ChangeKind, ChangeOutcome, ChangeStep, Charge, Circuit, Condition, ConditionKind,
     ConditionReason, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, LossClass, MAX_BEFORE, MAX_HISTORY,
     MAX_NAMES, Memory, Phase, PlacementMemory, ResizeCost, ResizeRecord, RoundCause, RoundMember, RoundOrder,
     RoundState, Steadiness, Straggler, Victim,
@@ -48,7 +48,8 @@ fn state() -> JobState {
                 }],
                 stopping: vec!["u3".to_string(), "u4".to_string()],
                 grace_ms: 5_000,
-                native: Some(eto_membership::Native { run: 11, min: 1, max: 8 }),
+                native: Some(eto_membership::Native { run: 11, min: 1, max: 8, alone: true }),
+                run_ranks: vec![3, 0, 1],
                 why: "worker 2 was deleted".to_string(),
                 charged: true,
                 pods_from: 9,
@@ -64,6 +65,12 @@ fn state() -> JobState {
         }],
         deleting: vec!["u5".to_string()],
         failures: 2,
+        charges: vec![Charge {
+            class: LossClass::OutOfMemory,
+            first: Time(1_799_999_000_030),
+            last: Time(1_799_999_000_031),
+            count: 2,
+        }],
         disruptions: 3,
         start_attempts: 1,
         not_before: Some(Time(1_800_000_030_000)),

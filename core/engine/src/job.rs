@@ -11,6 +11,7 @@ pub use eto_membership::{CHIEF, GlobalBatch, MAX_GLOBAL_BATCH, ReplicaType, Repl
 use serde::{Deserialize, Serialize};
 
 use crate::contract::{Framework, MetricKind, MetricTarget, WorkerRequest};
+use crate::state::LossClass;
 use crate::time::Time;
 
 /// Namespace and name of a job.
@@ -314,6 +315,8 @@ pub struct Elasticity {
     pub agent: AgentChoice,
     /// Who changes the members of a round.
     pub mode: ElasticityMode,
+    /// Who starts again when a worker is lost.
+    pub restart_scope: RestartScope,
     /// How long a planned change waits for a checkpoint, where members tell of checkpoints.
     pub checkpoint_wait: Duration,
     /// Without progress for this long a round counts as hung, where members tell of progress; `None` = never. Less than
@@ -326,6 +329,10 @@ pub struct Elasticity {
     pub memory_growth: Option<MemoryGrowth>,
     /// Members that are much slower than the others for long are replaced.
     pub replace_stragglers: bool,
+    /// Failures are forgotten after so long; `None` = never.
+    pub failure_window: Option<Duration>,
+    /// Failures of a class that the job may have, beside its back-off limit, which counts all of them.
+    pub failure_limits: BTreeMap<LossClass, u32>,
     /// The last lines of workers that failed are kept in the status.
     pub failure_logs: bool,
     /// Samples of one optimiser step over all processes, where a resize is not to change them.
@@ -363,6 +370,16 @@ pub enum ElasticityMode {
     Native,
 }
 
+/// `spec.elasticity.restartScope`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum RestartScope {
+    /// All members of the round: none can go on without the others.
+    #[default]
+    Group,
+    /// The worker that was lost; the others go on.
+    Pod,
+}
+
 impl Default for Elasticity {
     fn default() -> Self {
         Elasticity {
@@ -371,10 +388,13 @@ impl Default for Elasticity {
             drain_deadline: Duration::from_secs(30),
             agent: AgentChoice::Auto,
             mode: ElasticityMode::Rounds,
+            restart_scope: RestartScope::Group,
             checkpoint_wait: Duration::from_secs(60),
             hang_timeout: None,
             hang_start_timeout: None,
             replace_stragglers: false,
+            failure_window: None,
+            failure_limits: BTreeMap::new(),
             failure_logs: true,
             memory_growth: None,
             batch: None,

@@ -1,5 +1,6 @@
 //! What is remembered of a job between looks: the durable part (status) and the volatile part (memory).
 
+mod charges;
 mod condition;
 mod history;
 mod memory;
@@ -11,6 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::time::Time;
 
+pub use charges::Charge;
 pub use condition::{Condition, ConditionKind, ConditionReason};
 pub use history::{
     ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_BEFORE, MAX_HISTORY, MAX_LOGS,
@@ -69,9 +71,12 @@ pub struct JobState {
     /// UIDs of other pods whose deletion was decided, named before it is asked for, until it is under way. It is not taken
     /// back: a leader that stood still may ask for it when another leads already.
     pub deleting: Vec<String>,
-    /// Failures charged to `backoffLimit`: one for each round that ended by a fault of the job's own and one for each
+    /// Failures that count, within `Elasticity::failure_window` where there is one: one for each round that ended by a fault
+    /// of the job's own, or each worker that fails while the others go on, and one for each
     /// time its containers restarted in place, however many peers went down with the first.
     pub failures: u32,
+    /// The same by class and time; what a release before this one charged is in the number alone.
+    pub charges: Vec<Charge>,
     /// Losses that were nobody's fault (evictions, deletions, lost nodes); never charged.
     pub disruptions: u32,
     /// Rounds in a row that ended before they had run for a while; sets the back-off.

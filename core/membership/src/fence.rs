@@ -67,6 +67,14 @@ impl Assignment {
     }
 }
 
+impl Assignment {
+    /// Whether nobody else of its run can have the rank of this member.
+    pub(crate) fn keeps_rank(&self, rank: usize) -> bool {
+        let index = self.round.members.get(rank).map(|m| m.index);
+        self.native.is_none_or(|n| !n.alone) || self.ranks.get(rank).copied() == index
+    }
+}
+
 impl Group {
     /// The highest generation that anything here speaks of; 0 where nothing does. The next round's is higher, also
     /// where the assignment was lost or is that of a backup: agents tell what they were given.
@@ -115,6 +123,7 @@ mod tests {
             native: None,
             env: BTreeMap::new(),
             why: String::new(),
+            ranks: Vec::new(),
             hung: false,
         }
     }

@@ -50,6 +50,9 @@ pub struct Report {
     /// Its command is a launcher that can change its members by itself, and it knows what [`Assignment::native`] asks for.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub native: bool,
+    /// It knows what [`Native::alone`] asks for.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
     /// Its pod is being stopped (SIGTERM from the kubelet): its processes stop, and it starts no round any more. It may
     /// come before the API server tells of it: a node that shuts down deletes no pods.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -135,6 +138,10 @@ pub struct Assignment {
     /// `None`: all processes are started anew for each round.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub native: Option<Native>,
+    /// With [`Native::alone`]: indexes in rank order that the run began with. Who is started has the rank of its index in
+    /// here, or is not started.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<u32>,
     /// Variables beside those of the round, the same for all members.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -147,7 +154,9 @@ pub struct Assignment {
     pub hung: bool,
 }
 
-/// A run of a launcher that changes its members by itself: `torchrun` with its c10d rendezvous. The agent of the
+/// A run: a row of rounds through which processes go on. Of [`Native::alone`] the members know nothing of each other's
+/// restarts and none serves a store; else it is that of a launcher that changes its members by itself: `torchrun` with
+/// its c10d rendezvous. The agent of the
 /// coordinator serves the store that the members meet at, on the port of the round; it keeps it through all rounds of
 /// the run, so the coordinator is the same in all of them.
 ///
@@ -161,6 +170,10 @@ pub struct Native {
     pub min: u32,
     /// Most members that it takes. Fixed while the run lasts.
     pub max: u32,
+    /// The command is started as in any round, with the ranks that it has in the round that it is started for; a member that
+    /// is started alone has the same rank as the one whose place it takes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub alone: bool,
 }
 
 /// What to do about a round. Within one generation it only moves forward, in this order.
@@ -179,6 +192,7 @@ pub enum Order {
 /// One line of the stream that an agent watches (`GET /v1/watch`), as JSON.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "kind", content = "data")]
+#[allow(clippy::large_enum_variant, reason = "one is held at a time")]
 pub enum Notice {
     /// The assignment in force: sent at once and at every change.
     Assignment(Box<Assignment>),

@@ -153,6 +153,7 @@ mod tests {
                 last_lines: String::new(),
                 step_work_us: None,
                 leaving: false,
+                alone: false,
                 native: false,
             },
             joined_ms: 0,

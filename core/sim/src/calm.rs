@@ -1,6 +1,8 @@
 //! Stories with one fault at a time, each when the job has recovered from the last: what a fault may cost is known to
 //! the letter then.
 
+use eto_engine::job::RestartScope;
+
 use crate::check::Rule;
 use crate::faults::Fault;
 use crate::world::World;
@@ -42,7 +44,7 @@ const RECOVERS_IN: u64 = 1_800_000;
 
 /// What is compared before and after.
 struct Books {
-    failures: u32,
+    charged: u32,
     generation: u64,
 }
 
@@ -68,20 +70,21 @@ impl World {
     }
 
     fn books(&self) -> Books {
-        let failures = self.api.stored.as_ref().map_or(0, |s| s.failures);
-        Books { failures, generation: self.ghost.newest() }
+        Books { charged: self.ghost.budget.charged, generation: self.ghost.newest() }
     }
 
     fn settle_books(&mut self, fault: Fault, price: Price, before: &Books) {
         let after = self.books();
-        let charged = after.failures.saturating_sub(before.failures);
+        let charged = after.charged.saturating_sub(before.charged);
+        // Those who are started alone fail one by one.
+        let each = self.scenario.job.elasticity.restart_scope == RestartScope::Pod;
         let exact = match price {
             Price::Failure => charged == 1 || self.ghost.has_ended(),
-            Price::Perhaps => charged <= 1,
+            Price::Perhaps => charged <= 1 || each,
             Price::Free | Price::Nothing => charged == 0,
         };
         // What looked like a failure and was none is not to hide one that comes.
-        self.ghost.own_failures = after.failures;
+        self.ghost.budget.own = after.charged;
         self.training.missed.clear();
         self.demand(exact, Rule::Budget, || format!("{fault:?}: {charged} failures charged"));
         let same = after.generation == before.generation;

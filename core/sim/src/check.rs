@@ -9,6 +9,7 @@ use eto_engine::state::{JobState, Phase, RoundMode, Victim};
 use eto_membership::agent::Launch;
 use eto_membership::{Assignment, Checkpoint, LOSS_GRACE_MS, Order, Round};
 
+use crate::budget::Budget;
 use crate::container::Container;
 use crate::training::Process;
 use crate::world::World;
@@ -31,6 +32,8 @@ pub enum Rule {
     LegalSize,
     /// In a run, in which members change without a stop, the store that they meet at stays where it is.
     OneStore,
+    /// Of members that are started alone, none has the rank that another of them has.
+    OneRank,
     /// Neither the master nor who is no worker is given up while it trains.
     MasterStays,
     /// A pod goes after its processes have stopped, or after their deadline.
@@ -81,10 +84,7 @@ pub(crate) struct Ghost {
     lost: BTreeSet<String>,
     /// How the job has ended, as was stored.
     end: Option<Phase>,
-    /// Failures of the job's own that were made to happen, and what looks like one.
-    pub(crate) own_failures: u32,
-    /// The status was lost: what it counted began anew.
-    pub(crate) forgot: bool,
+    pub(crate) budget: Budget,
 }
 
 impl Ghost {
@@ -104,7 +104,7 @@ impl Ghost {
 
     /// Processes failed, or seemed to, for something that befell others.
     pub(crate) fn looks_like_a_failure(&mut self) {
-        self.own_failures += 1;
+        self.budget.own += 1;
     }
 
     pub(crate) fn has_ended(&self) -> bool {
@@ -171,11 +171,14 @@ impl World {
         let named = next.round.members.iter().filter_map(|m| m.uid.as_ref());
         named.for_each(|uid| _ = self.ghost.lost.remove(uid));
         let knows = |uid: &String| self.replicas[at].mind.as_ref().is_none_or(|m| m.takes_for_reached(uid));
+        // With a status that was lost, it has to have heard of what runs.
+        let forgot = self.ghost.budget.forgot;
+        let of = |round: u64| !forgot || self.replicas[at].mind.as_ref().is_none_or(|m| m.has_heard_of(round));
         let runs = self.containers.iter().find(|(uid, c)| {
             let earlier =
                 |p: &Process| p.round < generation && (p.run.is_none() || p.run != next.native.map(|n| n.run));
             let process = c.process.as_ref().filter(|p| earlier(p));
-            let waited_for = process.is_some_and(|p| !self.ghost.is_stopped(p.round, self.now));
+            let waited_for = process.is_some_and(|p| !self.ghost.is_stopped(p.round, self.now) && of(p.round));
             waited_for
                 && self.reaches_gateway(uid)
                 && self.is_heard(uid)
@@ -192,8 +195,21 @@ impl World {
         let same = self.ghost.rounds.get(&generation) == Some(&launch.assignment.round);
         let named = launch.assignment.round.members.iter().any(|m| m.uid.as_deref() == Some(uid));
         self.demand(ran && same && named, Rule::StartsByOrder, || format!("{uid} starts {launch:?}"));
+        self.check_rank(uid, launch);
         let runs = self.containers.get(uid).and_then(Container::runs);
         self.demand(runs.is_none(), Rule::OneGroup, || format!("{uid} starts {generation} beside {runs:?}"));
+    }
+
+    /// Members of the round that go on since the run began have other ranks.
+    fn check_rank(&mut self, uid: &str, launch: &Launch) {
+        let Some(native) = launch.native().filter(|n| n.alone) else { return };
+        let peers = launch.assignment.round.members.iter().filter_map(|m| m.uid.as_ref()).filter(|m| *m != uid);
+        let same = |p: &Process| p.run == Some(native.run) && p.rank == launch.rank && !p.over;
+        let mut runs = peers.filter(|m| self.containers.get(*m).and_then(|c| c.process.as_ref()).is_some_and(same));
+        let other = runs.next().cloned();
+        self.demand(other.is_none(), Rule::OneRank, || {
+            format!("{uid} starts with the rank {} of {}", launch.rank, other.unwrap_or_default())
+        });
     }
 
     /// What runs goes on in a round of the same run that names it.
@@ -225,10 +241,7 @@ impl World {
             self.note(|_| format!("the job has ended: {:?} ({:?})", state.phase, state.message));
             self.ghost.end = Some(state.phase);
         }
-        let (charged, own) = (state.failures, self.ghost.own_failures);
-        if !self.ghost.forgot {
-            self.demand(charged <= own, Rule::Budget, || format!("{charged} failures charged, and there were {own}"));
-        }
+        self.check_budget(state);
         self.ghost.suspended = match (state.phase, self.ghost.suspended) {
             (Phase::Suspended, since) => since.or(Some(self.now)),
             _ => None,
@@ -275,7 +288,7 @@ impl World {
         let lost = self.ghost.lost.contains(uid);
         // Of a round that neither the status nor etcd knows any more, nothing can be told to anybody.
         let kept = self.etcd.kept.assignment.as_ref().is_some_and(|a| a.round.generation >= generation);
-        let forgotten = self.ghost.forgot && !kept;
+        let forgotten = self.ghost.budget.forgot && !kept;
         let waited = self.has_waited_for_suspension();
         let over = self.ghost.is_stopped(generation, self.now) || lost || forgotten || waited;
         let newest = self.ghost.newest();

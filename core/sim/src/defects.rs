@@ -22,6 +22,8 @@ pub enum Defect {
     NeverStops,
     /// The operator lets another member coordinate in a run that goes on.
     MovesTheStore,
+    /// The operator gives members that are started alone another rank than the one they had.
+    MovesRanks,
     /// The operator aims at more workers than the job allows.
     TooMany,
     /// The operator gives up the master of a round that trains.
@@ -42,12 +44,13 @@ pub enum Defect {
 
 impl Defect {
     /// Each of them, and the rule that it breaks.
-    pub const ALL: [(Defect, Rule); 13] = [
+    pub const ALL: [(Defect, Rule); 14] = [
         (Defect::OneGeneration, Rule::OneRound),
         (Defect::StartsTwice, Rule::OneGroup),
         (Defect::RunsForStop, Rule::StartsByOrder),
         (Defect::NeverStops, Rule::StoppedFirst),
         (Defect::MovesTheStore, Rule::OneStore),
+        (Defect::MovesRanks, Rule::OneRank),
         (Defect::TooMany, Rule::LegalSize),
         (Defect::GivesUpTheMaster, Rule::MasterStays),
         (Defect::DeletesFirst, Rule::DeletedAfterStop),
@@ -72,6 +75,12 @@ impl Defect {
                 if next.native.is_some_and(|n| n.run < next.round.generation) {
                     next.round.members.reverse();
                 }
+            }),
+            Defect::MovesRanks => each_assignment(plan, |next| {
+                if next.native.is_some_and(|n| n.alone && n.run < next.round.generation) {
+                    next.round.members.get_mut(1..).into_iter().for_each(|m| m.rotate_left(usize::from(m.len() > 1)));
+                }
+                next.ranks = next.round.members.iter().map(|m| m.index).collect();
             }),
             Defect::TooMany => plan.state.target = most + 1,
             Defect::GivesUpTheMaster if plan.state.victims.iter().all(|v| v.index != 0) => {

@@ -174,7 +174,7 @@ impl World {
                 if !self.api.up || self.ghost.has_ended() {
                     return false;
                 }
-                self.ghost.forgot = true;
+                self.ghost.budget.forgot = true;
                 self.api.stored = None;
                 self.job_changed();
                 // A leader that remembers writes it again; after a restore there is none that does.
@@ -258,7 +258,7 @@ impl World {
     fn fail_process(&mut self, code: i32) -> bool {
         let Some((uid, life, generation)) = self.trainer() else { return false };
         self.note(|_| format!("the process of {uid} fails with {code}"));
-        self.ghost.own_failures += 1;
+        self.ghost.budget.own += 1;
         let exit = if code > 128 { Exit::Signal(code - 128) } else { Exit::Code(code) };
         self.process_ends(&uid, life, generation, exit);
         true
@@ -267,7 +267,7 @@ impl World {
     fn out_of_memory(&mut self) -> bool {
         let Some((uid, ..)) = self.trainer() else { return false };
         self.note(|_| format!("the container of {uid} runs out of memory"));
-        self.ghost.own_failures += 1;
+        self.ghost.budget.own += 1;
         self.kill_container(&uid);
         true
     }

@@ -6,6 +6,7 @@
 #![warn(missing_docs)]
 
 mod api;
+mod budget;
 mod calm;
 mod check;
 mod container;

@@ -51,6 +51,11 @@ impl Mind {
         self.group.as_deref().is_none_or(heard)
     }
 
+    /// Whether etcd, as it knew it, had word of this round.
+    pub(crate) fn has_heard_of(&self, generation: u64) -> bool {
+        self.group.as_deref().is_none_or(|g| g.highest_generation() >= generation)
+    }
+
     /// Whether it knew of a pod that it trains in the round in force.
     pub(crate) fn knows_of_training(&self, uid: &str) -> bool {
         let Some((group, assigned)) = self.group.as_deref().and_then(|g| Some((g, g.assignment.as_ref()?))) else {

@@ -6,8 +6,9 @@ use std::time::Duration;
 use eto_engine::contract::{Framework, WorkerRequest};
 use eto_engine::job::{
     CHIEF, CleanPods, Elasticity, ElasticityMode, JobKey, JobSpec, LegalSizes, ReplicaType, ReplicaTypes,
-    RestartPolicy, TemplateFacts,
+    RestartPolicy, RestartScope, TemplateFacts,
 };
+use eto_engine::state::LossClass;
 use eto_engine::time::Time;
 
 use crate::random::Random;
@@ -72,6 +73,8 @@ impl Scenario {
         let native = job.framework == Framework::PyTorch && job.legal == LegalSizes::Any && random.percent(30);
         if native {
             job.elasticity.mode = ElasticityMode::Native;
+        } else if random.percent(if job.framework == Framework::Custom { 60 } else { 10 }) {
+            job.elasticity.restart_scope = RestartScope::Pod;
         }
         if job.framework == Framework::Custom {
             job.types = types(random, job.min);
@@ -170,7 +173,16 @@ fn job(random: &mut Random, calm: bool) -> JobSpec {
             pending_deadline: Duration::from_secs(random.between(30, 120)),
             drain_deadline: Duration::from_secs(random.between(5, 30)),
             checkpoint_wait: Duration::from_secs(random.pick(&[0, 20, 60]).unwrap_or(60)),
+            failure_window: random.percent(30).then(|| Duration::from_secs(random.between(60, 1_200))),
+            failure_limits: if calm { BTreeMap::new() } else { limits(random) },
             ..Elasticity::default()
         },
     }
+}
+
+/// Most failures of some classes.
+fn limits(random: &mut Random) -> BTreeMap<LossClass, u32> {
+    let classes = [LossClass::ProcessFailed, LossClass::PodFailed, LossClass::NotStarted];
+    let drawn: Vec<LossClass> = classes.into_iter().filter(|_| random.percent(10)).collect();
+    drawn.into_iter().map(|class| (class, random.size(0, 4))).collect()
 }

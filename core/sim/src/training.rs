@@ -19,6 +19,8 @@ pub(crate) struct Process {
     pub(crate) round: u64,
     /// The run that it is a part of.
     pub(crate) run: Option<u64>,
+    /// It waits for no peers, and they not for it.
+    alone: bool,
     pub(crate) rank: usize,
     /// Steps done, from the beginning of the training.
     pub(crate) step: u64,
@@ -72,11 +74,12 @@ impl World {
         });
         let rank = launch.rank;
         self.note(|_| format!("{uid} starts as rank {rank} of round {generation} at step {resumed}"));
-        let run = launch.native().map(|n| n.run);
+        let (run, alone) = (launch.native().map(|n| n.run), launch.native().is_some_and(|n| n.alone));
         self.training.fence = self.training.fence.max(run.unwrap_or(generation));
         let up_at = self.now + self.random.between(100, self.scenario.import_time);
         let (stopping, over, met) = (false, false, false);
-        let process = Process { generation, round: generation, run, rank, step: resumed, up_at, stopping, over, met };
+        let (round, step) = (generation, resumed);
+        let process = Process { generation, round, run, alone, rank, step, up_at, stopping, over, met };
         if let Some(container) = self.containers.get_mut(uid).filter(|c| c.life == life) {
             container.process = Some(process);
         }
@@ -85,15 +88,21 @@ impl World {
         }
     }
 
-    /// torchrun has other members from now on: it starts the script again, which goes on from the newest checkpoint.
+    /// torchrun has other members from now on: it starts the script again, which goes on from the newest checkpoint. Who is
+    /// alone has nothing to start again.
     pub(crate) fn go_on(&mut self, uid: &str, generation: u64) {
         let resumed = self.training.saved.map_or(0, |(_, step)| step);
         let rank = self.ghost.members_of(generation).and_then(|all| all.iter().position(|m| m == uid));
         let up_at = self.now + self.random.between(100, self.scenario.import_time);
         self.note(|_| format!("{uid} goes on in round {generation} at step {resumed}"));
-        if let Some(process) = self.containers.get_mut(uid).and_then(|c| c.process.as_mut()) {
-            (process.round, process.step, process.up_at) = (generation, resumed, up_at);
-            process.rank = rank.unwrap_or(process.rank);
+        let process = self.containers.get_mut(uid).and_then(|c| c.process.as_mut());
+        if let Some(process) = process {
+            if process.alone {
+                process.round = generation;
+            } else {
+                (process.round, process.step, process.up_at) = (generation, resumed, up_at);
+                process.rank = rank.unwrap_or(process.rank);
+            }
         }
         if self.training.stepped.insert(generation) {
             self.after(500, What::Train { generation });
@@ -113,14 +122,19 @@ impl World {
         }
         let delay = self.scenario.step_time;
         self.after(delay, What::Train { generation });
-        let Some(members) = self.ghost.members_of(generation) else { return };
+        let Some(mut members) = self.ghost.members_of(generation) else { return };
         let able = |uid: &String| {
             let Some(container) = self.containers.get(uid) else { return false };
             let linked = self.nodes.get(&container.node).is_some_and(|n| n.on && n.linked);
             let at_work = |p: &Process| p.round == generation && !p.over && !p.stopping && p.up_at <= self.now;
             linked && container.process.as_ref().is_some_and(at_work)
         };
-        if members.iter().all(able) {
+        let alone =
+            |uid: &String| self.containers.get(uid).is_some_and(|c| c.process.as_ref().is_some_and(|p| p.alone));
+        if there.iter().any(alone) {
+            members.retain(able);
+            self.make_step(&members);
+        } else if members.iter().all(able) {
             self.make_step(&members);
         } else {
             self.miss_peers(&there, generation);

@@ -32,7 +32,7 @@ fn pod(gateway: &Gateway) -> Pod {
 fn of_run(run: u64, port: u16, generation: u64, order: Order, uids: &[&str]) -> Assignment {
     let mut of = assignment(generation, order, uids);
     of.round.port = port;
-    Assignment { native: Some(Native { run, min: 1, max: 4 }), ..of }
+    Assignment { native: Some(Native { run, min: 1, max: 4, alone: false }), ..of }
 }
 
 /// A client of the store, as torch's is.

@@ -25,7 +25,17 @@ pub(crate) fn assignment(generation: u64, order: Order, uids: &[&str]) -> Assign
     });
     let round = Round::plan("team/job", "job-uid", generation, members.collect(), Ports::default()).unwrap();
     let (framework, why) = (FrameworkKind::PyTorch, "test".to_owned());
-    Assignment { round, order, framework, grace_ms: 30_000, native: None, env: BTreeMap::new(), why, hung: false }
+    Assignment {
+        round,
+        order,
+        framework,
+        grace_ms: 30_000,
+        native: None,
+        ranks: vec![],
+        env: BTreeMap::new(),
+        why,
+        hung: false,
+    }
 }
 
 /// The agent at work.

@@ -134,9 +134,10 @@ impl Training {
             port,
             types: ReplicaTypes::default(),
         };
-        let native = Some(Native { run, min: 1, max: 3 });
+        let native = Some(Native { run, min: 1, max: 3, alone: false });
         let (framework, env, why) = (FrameworkKind::PyTorch, BTreeMap::new(), String::new());
-        self.gateway.assign(Assignment { round, order, framework, grace_ms: 60_000, native, env, why, hung: false });
+        let (ranks, hung) = (vec![], false);
+        self.gateway.assign(Assignment { round, order, framework, grace_ms: 60_000, native, ranks, env, why, hung });
     }
 
     fn log(&self) -> Vec<Line> {

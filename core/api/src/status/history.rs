@@ -61,6 +61,17 @@ status! {
         pub before: Vec<String>,
     }
 
+    /// Failures of one class at about the same time.
+    pub struct ChargeStatus {
+        /// `PodFailed`, `ProcessFailed`, `ContainerRestarted`, `OutOfMemory`, `NotStarted` or `Hung`.
+        pub class: String,
+        /// When the first of them was charged.
+        pub first: String,
+        /// When the last of them was.
+        pub last: String,
+        pub count: i64,
+    }
+
     /// More memory for new pods.
     pub struct GrownMemoryStatus {
         /// The template; another begins with what it says itself.

@@ -57,8 +57,8 @@ status! {
         /// What earlier processes get to stop.
         #[serde(skip_serializing_if = "is_zero")]
         pub grace_milliseconds: i64,
-        /// The run that it is a part of, where `torchrun` changes its members by itself; absent = all processes are started
-        /// anew for it.
+        /// The run that it is a part of, where others go on when a member is lost; absent = all processes are started anew
+        /// for it.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub native: Option<NativeRunStatus>,
         /// Why it began.
@@ -75,7 +75,7 @@ status! {
         pub tells: bool,
     }
 
-    /// A run of `torchrun`, over one or more rounds.
+    /// A run over one or more rounds: of `torchrun`, or of members that are started alone.
     pub struct NativeRunStatus {
         /// Generation of the round that it began with.
         pub run: i64,
@@ -83,6 +83,12 @@ status! {
         pub min: i64,
         /// Most members that it takes.
         pub max: i64,
+        /// Members are started alone (`restartScope: Pod`).
+        #[serde(skip_serializing_if = "is_false")]
+        pub alone: bool,
+        /// Indexes in rank order that it began with, where they are.
+        #[serde(skip_serializing_if = "Vec::is_empty")]
+        pub ranks: Vec<i64>,
     }
 
     /// A member of a round with an agent.

@@ -3,6 +3,7 @@
 //! The rules of the CRD are checked again here, since an object may have been stored under an older schema and the
 //! embedded mode has no API server. The result depends on the object alone: adapters keep it until the object changes.
 
+mod failures;
 mod scaling;
 
 use std::time::Duration;
@@ -323,6 +324,7 @@ fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProb
             Some(AgentMode::Off) => AgentChoice::Off,
         },
         mode,
+        restart_scope: failures::scope(e.restart_scope),
         checkpoint_wait: seconds(
             "spec.elasticity.checkpoint.maxWaitSeconds",
             e.checkpoint.as_ref().and_then(|c| c.max_wait_seconds),
@@ -338,6 +340,8 @@ fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProb
             .and_then(|v| int("spec.elasticity.hangStartTimeoutSeconds", v, 1, 604_800, problems))
             .map(|v| Duration::from_secs(v.into())),
         replace_stragglers: e.replace_stragglers.unwrap_or(false),
+        failure_window: failures::window(e.failure_window_seconds, problems),
+        failure_limits: failures::limits(e.failure_limits.as_ref(), problems),
         failure_logs: e.keep_failure_logs.unwrap_or(true),
         memory_growth: e.memory_growth.as_ref().and_then(|g| memory_growth(g, problems)),
         disruption_budget: e.pod_disruption_budget != Some(BudgetMode::Off),

@@ -7,7 +7,7 @@ use eto_api::{self as api, ElasticJobStatus};
 use eto_engine::contract::KeptState;
 use eto_engine::plan::Checkpoint;
 use eto_engine::state::{
-    AgentRound, Change, Circuit, Condition, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, Memory,
+    AgentRound, Change, Charge, Circuit, Condition, FailedWorker, GrownMemory, HistoryEntry, JobState, Kept, Memory,
     PlacementMemory, ResizeCost, ResizeRecord, RoundMember, RoundState, Steadiness, Straggler, Victim,
 };
 use eto_engine::time::Time;
@@ -46,6 +46,7 @@ pub fn restore(status: &ElasticJobStatus, checkpoint: Option<PolicyCheckpoint>, 
             .collect(),
         deleting: status.deleting.clone(),
         failures: int(status.failures),
+        charges: status.charges.iter().filter_map(charge).collect(),
         disruptions: int(status.disruptions),
         start_attempts: int(status.start_attempts),
         not_before: each(status.not_before.as_ref(), time)?,
@@ -99,6 +100,11 @@ pub fn take_up(memory: &mut Memory, checkpoint: Option<PolicyCheckpoint>, now: T
     }
 }
 
+/// One of a class that this version does not know still counts in the number of all.
+fn charge(c: &api::ChargeStatus) -> Option<Charge> {
+    Some(Charge { class: named(&c.class)?, first: time(&c.first)?, last: time(&c.last)?, count: int(c.count) })
+}
+
 fn round(r: &api::RoundStatus) -> Option<RoundState> {
     Some(RoundState {
         generation: long(r.generation),
@@ -129,7 +135,13 @@ fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
         members: r.members.iter().map(member).collect(),
         stopping: r.stopping.clone(),
         grace_ms: long(r.grace_milliseconds),
-        native: r.native.as_ref().map(|n| Native { run: long(n.run), min: int(n.min), max: int(n.max) }),
+        native: r.native.as_ref().map(|n| Native {
+            run: long(n.run),
+            min: int(n.min),
+            max: int(n.max),
+            alone: n.alone,
+        }),
+        run_ranks: r.native.iter().flat_map(|n| &n.ranks).map(|&i| int(i)).collect(),
         why: r.why.clone(),
         charged: r.charged,
         pods_from: long(r.pods_from),

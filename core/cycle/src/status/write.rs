@@ -7,7 +7,7 @@ use eto_engine::job::JobSpec;
 use eto_engine::plan::Checkpoint;
 use eto_engine::policy::PolicyId;
 use eto_engine::state::{
-    AgentRound, Change, Condition, HistoryEntry, JobState, Memory, ResizeRecord, RoundMember, RoundState,
+    AgentRound, Change, Charge, Condition, HistoryEntry, JobState, Memory, ResizeRecord, RoundMember, RoundState,
 };
 use eto_engine::time::Time;
 use k8s_openapi::ByteString;
@@ -67,6 +67,7 @@ pub fn to_status(f: &StatusFacts<'_>) -> ElasticJobStatus {
             .collect(),
         deleting: s.deleting.clone(),
         failures: s.failures.into(),
+        charges: s.charges.iter().map(charge).collect(),
         disruptions: s.disruptions.into(),
         start_attempts: s.start_attempts.into(),
         not_before: s.not_before.map(rfc3339),
@@ -107,6 +108,15 @@ fn last_placement(f: &StatusFacts<'_>) -> Option<api::PlacementStatus> {
     f.memory.placement.last.as_ref().map(placed::write)
 }
 
+fn charge(c: &Charge) -> api::ChargeStatus {
+    api::ChargeStatus {
+        class: name_of(&c.class),
+        first: rfc3339(c.first),
+        last: rfc3339(c.last),
+        count: c.count.into(),
+    }
+}
+
 fn round(r: &RoundState) -> api::RoundStatus {
     api::RoundStatus {
         generation: int(r.generation),
@@ -137,7 +147,13 @@ fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
         members: r.members.iter().map(member).collect(),
         stopping: r.stopping.clone(),
         grace_milliseconds: int(r.grace_ms),
-        native: r.native.map(|n| api::NativeRunStatus { run: int(n.run), min: n.min.into(), max: n.max.into() }),
+        native: r.native.map(|n| api::NativeRunStatus {
+            run: int(n.run),
+            min: n.min.into(),
+            max: n.max.into(),
+            alone: n.alone,
+            ranks: r.run_ranks.iter().map(|&i| i.into()).collect(),
+        }),
         why: cut(&r.why, SHORT),
         charged: r.charged,
         pods_from: int(r.pods_from),

@@ -5,7 +5,7 @@ use crate::observe::Pod;
 use crate::state::GrownMemory;
 
 /// The kubelet's word for a container that was killed for its use of memory.
-const OUT_OF_MEMORY: &str = "OOMKilled";
+pub(super) const OUT_OF_MEMORY: &str = "OOMKilled";
 
 impl Step<'_> {
     /// Bytes of memory that the worker in the place of this one gets, if it ran out of what it had and may have more. What a

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::memory::OUT_OF_MEMORY;
 use super::step::Step;
 use super::{Action, EventReason};
 use crate::contract::WorkerPhase;
@@ -59,6 +60,7 @@ impl<'a> Step<'a> {
             }
             self.looks.push(deadline);
         }
+        self.state.forget_charges(self.job.elasticity.failure_window, self.now);
         self.charge_restarts();
         self.check_backoff_limit()
     }
@@ -102,7 +104,7 @@ impl<'a> Step<'a> {
         let Some(round) = self.state.round.as_mut().filter(|r| most > r.restarts_charged) else { return };
         let new = most - round.restarts_charged;
         round.restarts_charged = most;
-        self.state.failures = self.state.failures.saturating_add(new);
+        self.charge(worst.map_or(LossClass::ContainerRestarted, |p| class_of(p, LossClass::ContainerRestarted)), new);
         let message = format!("containers restarted in place; failures charged: {}", self.state.failures);
         self.notes.restarted = true;
         self.notes.failed = worst.map(|p| self.failure(p, None, None));
@@ -111,11 +113,27 @@ impl<'a> Step<'a> {
 
     pub(super) fn check_backoff_limit(&mut self) -> bool {
         let (failures, limit) = (self.state.failures, self.job.backoff_limit);
+        let window = self.job.elasticity.failure_window;
+        let within = window.map_or_else(String::new, |w| format!(" within {} s", w.as_secs()));
         if failures > limit {
-            let message = format!("{failures} failures are more than backoffLimit ({limit})");
+            let message = format!("{failures} failures{within} are more than backoffLimit ({limit})");
             self.end(Phase::Failed, ConditionReason::BackoffLimitExceeded, message);
+            return true;
         }
-        failures > limit
+        let of_class = |(class, limit): (&LossClass, &u32)| (*class, *limit, self.state.charged(*class));
+        let over = self.job.elasticity.failure_limits.iter().map(of_class).find(|(_, limit, n)| n > limit);
+        if let Some((class, limit, failures)) = over {
+            let message = format!(
+                "{failures} failures of the class {class:?}{within} are more than failureLimits has for it ({limit})"
+            );
+            self.end(Phase::Failed, ConditionReason::FailureLimitExceeded, message);
+        }
+        over.is_some()
+    }
+
+    /// Failures of the job's own.
+    pub(super) fn charge(&mut self, class: LossClass, count: u32) {
+        self.state.charge(class, count, self.job.elasticity.failure_window, self.now);
     }
 
     /// A lost member makes a new round: its peers can't go on without it, and it can't join theirs.
@@ -158,7 +176,8 @@ impl<'a> Step<'a> {
         }
         self.event(charged.is_some(), EventReason::WorkerLost, why.clone());
         if charged.is_some() {
-            self.state.failures = self.state.failures.saturating_add(1);
+            let pod = if let Some(Loss::Failed(pod)) = blamed { Some(*pod) } else { None };
+            self.charge(pod.map_or(LossClass::PodFailed, |p| class_of(p, LossClass::PodFailed)), 1);
             if self.check_backoff_limit() {
                 return true;
             }
@@ -227,6 +246,17 @@ impl<'a> Step<'a> {
                 self.looks.push(due);
             }
         }
+    }
+}
+
+/// The class of a failure in this pod: the kubelet's word that it ran out of memory says more than any exit code.
+pub(super) fn class_of(pod: &Pod, otherwise: LossClass) -> LossClass {
+    let by_memory = pod.last_end.as_ref().is_some_and(|e| e.reason == OUT_OF_MEMORY);
+    if by_memory && matches!(otherwise, LossClass::PodFailed | LossClass::ProcessFailed | LossClass::ContainerRestarted)
+    {
+        LossClass::OutOfMemory
+    } else {
+        otherwise
     }
 }
 

@@ -100,6 +100,8 @@ pub enum ConditionReason {
     JobSucceeded,
     /// More failures than `backoffLimit`.
     BackoffLimitExceeded,
+    /// More failures of one class than `elasticity.failureLimits` has for it.
+    FailureLimitExceeded,
     /// Active longer than `activeDeadlineSeconds`.
     DeadlineExceeded,
     /// Restart policy `ExitCode` and an exit code of 1 to 127.

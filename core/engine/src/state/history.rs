@@ -107,7 +107,7 @@ pub enum ChangeBy {
 }
 
 /// What was lost, as in the table of `docs/lifecycle.md`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum LossClass {
     /// The pod is gone.
     PodGone,
@@ -117,7 +117,7 @@ pub enum LossClass {
     Disrupted,
     /// The pod failed by itself.
     PodFailed,
-    /// A container ran out of memory, and gets more.
+    /// A container ran out of memory.
     OutOfMemory,
     /// The node is not ready or gone.
     NodeLost,

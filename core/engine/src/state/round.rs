@@ -78,6 +78,8 @@ pub struct AgentRound {
     /// The run that it is a part of, where `torchrun` changes its members by itself; `None` = all processes are started
     /// anew for it.
     pub native: Option<eto_membership::Native>,
+    /// Indexes in rank order that a run began with in which members are started alone; else empty.
+    pub run_ranks: Vec<u32>,
     /// Why it began, for people.
     pub why: String,
     /// A failure was charged when it began.

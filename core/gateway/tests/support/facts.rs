@@ -28,6 +28,7 @@ pub(crate) fn assignment(generation: u64, order: Order) -> Assignment {
         native: None,
         env: BTreeMap::new(),
         why: "test".into(),
+        ranks: Vec::new(),
         hung: false,
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::env::run_id;
 use crate::{Assignment, Native, member_env, native_env, process_env};
 
 /// A round to start in, and the place in it.
@@ -26,7 +27,7 @@ impl Launch {
 
     /// Whether the store of a run is served here.
     pub fn serves_store(&self) -> bool {
-        self.native().is_some() && self.rank == self.assignment.round.coordinator
+        self.native().is_some_and(|n| !n.alone) && self.rank == self.assignment.round.coordinator
     }
 
     /// Variables of each process to start, at least one. `launcher`: the command starts the processes of a member
@@ -37,9 +38,15 @@ impl Launch {
     /// for one that changes its members by itself ([`native_env`]).
     pub fn environments(&self, launcher: bool) -> Vec<BTreeMap<String, String>> {
         let Assignment { round, framework, env, native, .. } = &self.assignment;
+        let run = native.filter(|n| n.alone).map(|n| n.run);
         let over = |own: Vec<(String, String)>| {
             let mut env = env.clone();
             env.extend(own);
+            if let Some(run) = run {
+                // All processes of a run count as of one round.
+                env.insert("ETO_ROUND".to_owned(), run.to_string());
+                env.insert("ETO_ROUND_ID".to_owned(), run_id(&round.id, run));
+            }
             env
         };
         let alone = || {
@@ -49,7 +56,7 @@ impl Launch {
             vec![over(own)]
         };
         if launcher {
-            if let Some(native) = native {
+            if let Some(native) = native.as_ref().filter(|n| !n.alone) {
                 return vec![over(native_env(round, self.rank, *native))];
             }
             return alone();
@@ -100,6 +107,7 @@ mod tests {
             native: None,
             env,
             why: String::new(),
+            ranks: Vec::new(),
             hung: false,
         };
         Launch { assignment, rank }
@@ -124,7 +132,7 @@ mod tests {
     #[test]
     fn a_launcher_of_a_run_meets_the_others_by_itself() {
         let mut launch = launch(FrameworkKind::PyTorch, &[2, 2], 1);
-        launch.assignment.native = Some(Native { run: 1, min: 1, max: 4 });
+        launch.assignment.native = Some(Native { run: 1, min: 1, max: 4, alone: false });
         let all = launch.environments(true);
         assert_eq!(all.len(), 1);
         assert_eq!((all[0]["PET_RDZV_BACKEND"].as_str(), all[0]["PET_NNODES"].as_str()), ("c10d", "1:4"));
@@ -133,6 +141,20 @@ mod tests {
         assert_eq!(launch.environments(false)[0]["RANK"], "2");
         launch.rank = 0;
         assert!(launch.serves_store());
+    }
+
+    #[test]
+    fn who_is_started_alone_has_the_round_that_the_run_began_with() {
+        let mut launch = launch(FrameworkKind::Custom, &[1, 1, 1], 2);
+        launch.assignment.round.generation = 7;
+        launch.assignment.native = Some(Native { run: 3, min: 1, max: 4, alone: true });
+        for launcher in [false, true] {
+            let env = &launch.environments(launcher)[0];
+            assert_eq!((env["ETO_ROUND"].as_str(), env["ETO_RANK"].as_str()), ("3", "2"));
+            assert!(env["ETO_ROUND_ID"].ends_with("-3") && !env.contains_key("PET_RDZV_BACKEND"));
+        }
+        launch.rank = 0;
+        assert!(!launch.serves_store(), "there is none to serve");
     }
 
     #[test]

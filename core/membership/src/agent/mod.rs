@@ -137,6 +137,7 @@ impl Agent {
             checkpoint: self.checkpoint,
             progress: self.progress,
             native: self.me.native,
+            alone: true,
             leaving: self.leaving,
             last_lines: String::new(),
             step_work_us: None,
@@ -322,6 +323,7 @@ impl Agent {
     fn start(&mut self, out: &mut Vec<Command>) {
         if let (Some(rank), Some(seen)) = (self.rank(), &self.seen)
             && seen.round.generation > self.started
+            && seen.keeps_rank(rank)
         {
             let generation = seen.round.generation;
             out.push(Command::Start(Box::new(Launch { assignment: seen.clone(), rank })));

@@ -131,7 +131,7 @@ fn play(agent: &mut Agent, world: &mut World, happening: &Happening) {
             let uids: &[&str] = if in_it { &["x", ME] } else { &["x"] };
             // Members are fixed within a generation, as the one leader makes them.
             let uids = if generation % 5 == 4 { &["x"] } else { uids };
-            let native = run.map(|run| crate::Native { run, min: 1, max: 9 });
+            let native = run.map(|run| crate::Native { run, min: 1, max: 9, alone: false });
             events.push(Event::Assigned(Box::new(Assignment { native, ..assignment(generation, order, uids) })));
         }
         Happening::Ends { exit, whole } => {

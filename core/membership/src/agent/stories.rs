@@ -13,7 +13,17 @@ pub(super) fn assignment(generation: u64, order: Order, uids: &[&str]) -> Assign
     });
     let round = Round::plan("ns/j", "u", generation, members.collect(), Ports::default()).unwrap();
     let (framework, env) = (FrameworkKind::PyTorch, std::collections::BTreeMap::new());
-    Assignment { round, order, framework, grace_ms: 30_000, native: None, env, why: String::new(), hung: false }
+    Assignment {
+        round,
+        order,
+        framework,
+        grace_ms: 30_000,
+        native: None,
+        ranks: vec![],
+        env,
+        why: String::new(),
+        hung: false,
+    }
 }
 
 pub(super) fn agent() -> Agent {
@@ -230,7 +240,7 @@ fn an_agent_started_again_in_its_pod_does_not_join_the_round_that_stands() {
 
 /// A round of the run that began with generation 3.
 fn of_run(generation: u64, order: Order, uids: &[&str]) -> Event {
-    let native = Some(crate::Native { run: 3, min: 1, max: 4 });
+    let native = Some(crate::Native { run: 3, min: 1, max: 4, alone: false });
     Event::Assigned(Box::new(Assignment { native, ..assignment(generation, order, uids) }))
 }
 
@@ -272,7 +282,7 @@ fn who_is_left_out_of_the_next_round_of_a_run_stops() {
 
 #[test]
 fn another_run_a_stop_and_the_end_stop_what_runs() {
-    let other = Some(crate::Native { run: 4, min: 1, max: 4 });
+    let other = Some(crate::Native { run: 4, min: 1, max: 4, alone: false });
     let other = Assignment { native: other, ..assignment(4, Order::Run, &["x", ME]) };
     for next in [other, assignment(4, Order::Run, &["x", ME])] {
         let out = running_natively().step(Event::Assigned(Box::new(next)), 10);
@@ -289,4 +299,20 @@ fn a_run_that_changes_within_a_generation_is_refused() {
     let mut a = running_natively();
     let out = told(&mut a, 3, Order::Run, &["x", ME], 10);
     assert!(matches!(out.as_slice(), [Command::Refuse(Refusal::Round(_))]), "{out:?}");
+}
+
+#[test]
+fn who_is_started_alone_starts_with_the_rank_of_its_index_or_not_at_all() {
+    let of = |generation: u64, ranks: &[u32]| {
+        let native = Some(crate::Native { run: 3, min: 1, max: 4, alone: true });
+        let told = assignment(generation, Order::Run, &["x", ME]);
+        Event::Assigned(Box::new(Assignment { native, ranks: ranks.to_vec(), ..told }))
+    };
+    let mut a = agent();
+    assert_eq!(started(&a.step(of(3, &[0, 1]), 1)), Some((3, 1)));
+    // It fails by itself, and the others went on without one before it.
+    ended(&mut a, 3, Exit::Code(1), 2);
+    assert_eq!(started(&a.step(of(4, &[0, 2, 1]), 3)), None);
+    assert_eq!((a.report().generation, a.state()), (4, MemberState::Exited { generation: 3, code: 1 }));
+    assert_eq!(started(&a.step(of(5, &[0, 1]), 4)), Some((5, 1)));
 }

@@ -8,6 +8,7 @@ mod tests;
 use serde::{Deserialize, Serialize};
 
 pub use native::native_env;
+pub(crate) use native::run_id;
 
 use crate::hosts::host_list;
 use crate::{Member, Round};

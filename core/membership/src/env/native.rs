@@ -13,6 +13,12 @@ const RESTARTS: &str = "100";
 /// Seconds between two looks at whether members wait to join.
 const INTERVAL: &str = "0.5";
 
+/// The identity of a run, from that of one of its rounds.
+pub(crate) fn run_id(round: &str, run: u64) -> String {
+    let uid = round.rsplit_once('-').map_or(round, |(uid, _)| uid);
+    format!("{uid}-{run}")
+}
+
 /// The environment of the member at `rank` for the one `torchrun` that it runs, which meets the others of its run at the
 /// store that the agent of the coordinator serves; empty if there is no such member.
 ///
@@ -24,10 +30,7 @@ const INTERVAL: &str = "0.5";
 /// member that joins later waits for it until all of them end.
 pub fn native_env(round: &Round, rank: usize, native: Native) -> Vec<(String, String)> {
     let (Some(me), Some(place)) = (round.members.get(rank), Place::of(round)) else { return Vec::new() };
-    let id = match round.id.rsplit_once('-') {
-        Some((uid, _)) => format!("{uid}-{}", native.run),
-        None => format!("{}-{}", round.id, native.run),
-    };
+    let id = run_id(&round.id, native.run);
     owned(vec![
         ("ETO_JOB", round.job.clone()),
         ("ETO_ROUND", native.run.to_string()),

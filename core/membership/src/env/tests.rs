@@ -231,7 +231,7 @@ proptest! {
 #[test]
 fn a_run_is_told_what_stays_true_while_members_change() {
     let first = round(&["10.0.0.1", "10.0.0.2"], 2);
-    let native = crate::Native { run: 3, min: 1, max: 4 };
+    let native = crate::Native { run: 3, min: 1, max: 4, alone: false };
     let env = |round: &Round, rank| native_env(round, rank, native).into_iter().collect::<BTreeMap<_, _>>();
     let e = env(&first, 1);
     has(

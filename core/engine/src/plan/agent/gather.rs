@@ -8,7 +8,7 @@ use crate::contract::WorkerPhase;
 use crate::guard::sizes;
 use crate::job::JobSpec;
 use crate::observe::Pod;
-use crate::state::{AgentRound, ChangeStep, RoundCause, RoundOrder, RoundState};
+use crate::state::{AgentRound, ChangeStep, LossClass, RoundCause, RoundOrder, RoundState};
 use crate::time::millis;
 
 impl Step<'_> {
@@ -129,7 +129,7 @@ impl Step<'_> {
         let what = format!("worker {} failed before it was in a round{}", pod.index, outcome::because(pod));
         self.event(true, EventReason::WorkerLost, what);
         if self.order() == RoundOrder::Gather {
-            self.state.failures = self.state.failures.saturating_add(1);
+            self.charge(outcome::class_of(pod, LossClass::PodFailed), 1);
             if !self.check_backoff_limit() {
                 self.set_back(true);
             }

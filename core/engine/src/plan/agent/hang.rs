@@ -102,7 +102,7 @@ impl Step<'_> {
         };
         self.notes.loss = Some(LossClass::Hung);
         self.event(true, EventReason::Hung, format!("round {generation} hangs: {why}"));
-        self.state.failures = self.state.failures.saturating_add(1);
+        self.charge(LossClass::Hung, 1);
         if self.check_backoff_limit() {
             return true;
         }

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use eto_membership::{LOSS_GRACE_MS, MemberState};
 
 use super::super::EventReason;
-use super::super::outcome::{BACKOFF_CAP, backoff, because, is_disruption};
+use super::super::outcome::{BACKOFF_CAP, backoff, because, class_of, is_disruption};
 use super::super::step::Step;
 use super::facts::count;
 use super::orders::Begin;
@@ -43,6 +43,13 @@ pub(super) enum Loss<'a> {
 }
 
 impl<'a> Loss<'a> {
+    pub(super) fn index(&self) -> u32 {
+        match self {
+            Loss::Gone(index) => *index,
+            _ => self.pod().map_or(0, |p| p.index),
+        }
+    }
+
     fn pod(&self) -> Option<&'a Pod> {
         match self {
             Loss::Gone(_) => None,
@@ -82,6 +89,10 @@ impl<'a> Loss<'a> {
         }
     }
 
+    fn charged_as(&self) -> LossClass {
+        self.pod().map_or(self.class(), |pod| class_of(pod, self.class()))
+    }
+
     fn what(&self) -> String {
         match self {
             Loss::Gone(index) => format!("worker {index} is gone"),
@@ -105,9 +116,15 @@ impl<'a> Step<'a> {
         if losses.is_empty() {
             return false;
         }
-        // Where somebody was lost through nobody's fault, the others' processes failed for that.
-        let free = losses.iter().find(|l| !l.is_own_fault());
-        let blamed = free.or(losses.first());
+        // Where somebody was lost through nobody's fault, the others' processes failed for that, unless they go on without
+        // each other: then each failure is one.
+        let alone = self.is_alone() && self.order() == RoundOrder::Run && self.is_noticed(&losses);
+        let (mut own, free): (Vec<&Loss>, Vec<&Loss>) = losses.iter().partition(|l| l.is_own_fault());
+        if !alone {
+            own.truncate(usize::from(free.is_empty()));
+        }
+        let charged = !own.is_empty();
+        let blamed = own.first().or(free.first()).copied();
         let why = blamed.map(|l| self.what(l)).unwrap_or_default();
         self.notes.loss = blamed.map(Loss::class);
         self.notes.failed = blamed.and_then(|l| self.failure_of(l));
@@ -115,7 +132,6 @@ impl<'a> Step<'a> {
             self.end(Phase::Failed, ConditionReason::NonRetryableExit, end);
             return true;
         }
-        let charged = free.is_none();
         self.event(charged, EventReason::WorkerLost, why.clone());
         // What fails while all stop for a failure goes with it.
         let same = charged && self.agent().is_some_and(|a| a.charged && a.order == RoundOrder::Stop);
@@ -123,14 +139,17 @@ impl<'a> Step<'a> {
             self.replace(&losses, &why, charged);
             return false;
         }
-        if charged {
-            self.state.failures = self.state.failures.saturating_add(1);
-            if self.check_backoff_limit() {
-                return true;
-            }
-        } else {
+        for loss in own {
+            self.charge(loss.charged_as(), 1);
+        }
+        if charged && self.check_backoff_limit() {
+            return true;
+        }
+        if !free.is_empty() {
             self.state.disruptions = self.state.disruptions.saturating_add(1);
-            self.take_back_charge();
+            if !alone {
+                self.take_back_charge();
+            }
         }
         self.set_back_processes(charged);
         self.replace(&losses, &why, charged);
@@ -159,7 +178,7 @@ impl<'a> Step<'a> {
         let began =
             self.round().is_some_and(|r| r.running_since.is_none() && r.agent.as_ref().is_some_and(|a| a.charged));
         if began {
-            self.state.failures = self.state.failures.saturating_sub(1);
+            self.state.take_back_charge();
         }
     }
 
@@ -224,9 +243,14 @@ impl<'a> Step<'a> {
             self.gather_again(RoundCause::WorkerLost, why);
             return;
         }
-        let members = self.with_joined(left);
         let begin = Begin { cause: RoundCause::WorkerLost, why, grace_ms, charged };
-        if !(self.is_noticed(losses) && self.go_on_natively(&members, begin)) {
+        // Where members are started alone, who is done with its part has done it for good.
+        let done = |p: &&Pod| self.is_alone() && self.is_finished(p);
+        let mut going_on = left.clone();
+        going_on.extend(self.member_pods().into_iter().filter(done));
+        let going_on = self.with_joined(going_on);
+        if !(self.is_noticed(losses) && self.go_on_natively(&going_on, begin)) {
+            let members = self.with_joined(left);
             self.begin_agent_round(&members, begin);
         }
     }
@@ -280,7 +304,8 @@ impl<'a> Step<'a> {
         }
         if self.is_finished(pod) {
             // In its last round it is done with its part; it can't have one in a round that it did not start in.
-            let of_this = self.exit_of(pod).is_none_or(|(of, _)| of == self.generation());
+            let from = self.agent().and_then(|a| a.native).filter(|n| n.alone).map_or(self.generation(), |n| n.run);
+            let of_this = self.exit_of(pod).is_none_or(|(of, _)| of >= from);
             return (self.order() == RoundOrder::Stop || !of_this).then_some(Loss::Finished(pod));
         }
         if self.is_leaving(pod) {
@@ -288,7 +313,7 @@ impl<'a> Step<'a> {
         }
         if self.order() == RoundOrder::Run
             && let Some((of, code)) = self.exit_of(pod)
-            && of == self.generation()
+            && (of == self.generation() || self.is_left_stopped(pod))
         {
             return Some(Loss::Exited(pod, code));
         }
@@ -344,7 +369,7 @@ impl<'a> Step<'a> {
             _ => return None,
         };
         let ends = self.job.restart == RestartPolicy::ExitCode && (1..128).contains(&code);
-        let index = loss.pod().map_or(0, |p| p.index);
+        let index = loss.index();
         ends.then(|| format!("worker {index} ended with exit code {code}, which is final"))
     }
 }

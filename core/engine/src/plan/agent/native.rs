@@ -5,6 +5,11 @@
 //! in both go on, who is left out stops, and who is new starts and is taken in. What `torchrun` would not notice in time
 //! (a node that is cut off sends no last word), what closes its rendezvous (it ended with a code of its own) and the
 //! loss of the store begin another run, as all other rounds do.
+//!
+//! With `spec.elasticity.restartScope: Pod` rounds of any command are of a run in which members are started alone: who is
+//! lost is started again, or replaced, and the others go on. There is no store, but the coordinator is who the others were
+//! told to connect to, so that its loss begins another run. So does what would give a rank to two: each who is started has
+//! the rank that its index had when the run began, and another size is another run.
 
 use std::collections::HashSet;
 
@@ -15,10 +20,12 @@ use super::losses::Loss;
 use super::orders::Begin;
 use crate::contract::Framework;
 use crate::guard::sizes;
-use crate::job::{ElasticityMode, LegalSizes};
+use crate::job::{ElasticityMode, LegalSizes, RestartScope};
 use crate::observe::Pod;
-use crate::state::{AgentRound, Change, ChangeStep, ConditionReason as Why, RoundMember, RoundOrder, RoundState};
-use eto_membership::Native;
+use crate::state::{
+    AgentRound, Change, ChangeStep, ConditionReason as Why, RoundCause, RoundMember, RoundOrder, RoundState,
+};
+use eto_membership::{MemberRecord, MemberState, Native, Report};
 
 /// Exit codes above this are signals: `torchrun` had no time to close its rendezvous for all others.
 const SIGNALS: i32 = 128;
@@ -31,16 +38,55 @@ impl<'a> Step<'a> {
         job.elasticity.mode == ElasticityMode::Native && job.framework == Framework::PyTorch && any_size
     }
 
+    fn wants_alone(&self) -> bool {
+        self.job.elasticity.restart_scope == RestartScope::Pod
+    }
+
     /// The run that a round of these members begins. All their agents must have said that they can; of one that is not
     /// heard of counts what it was in before.
     pub(super) fn run_of(&self, members: &[RoundMember], before: &AgentRound, generation: u64) -> Option<Native> {
         let of_before: HashSet<&str> = before.members.iter().map(|b| b.uid.as_str()).collect();
-        let can = |m: &RoundMember| match self.facts.group.and_then(|g| g.members.get(&m.uid)) {
-            Some(record) => record.report.native,
-            None => before.native.is_some() && of_before.contains(m.uid.as_str()),
+        let all = |alone: bool, can: fn(&Report) -> bool| {
+            members.iter().all(|m| match self.facts.group.and_then(|g| g.members.get(&m.uid)) {
+                Some(record) => can(&record.report),
+                None => before.native.is_some_and(|n| n.alone == alone) && of_before.contains(m.uid.as_str()),
+            })
         };
-        let all = self.wants_native() && members.iter().all(can);
-        all.then_some(Native { run: generation, min: self.job.min, max: self.job.max })
+        let alone = if self.wants_native() && all(false, |r| r.native) {
+            false
+        } else if self.wants_alone() && all(true, |r| r.alone) {
+            true
+        } else {
+            return None;
+        };
+        Some(Native { run: generation, min: self.job.min, max: self.job.max, alone })
+    }
+
+    /// Whether members of the present round are started alone.
+    pub(super) fn is_alone(&self) -> bool {
+        self.agent().and_then(|a| a.native).is_some_and(|n| n.alone)
+    }
+
+    /// Its processes ended when the round that stands had been begun, and with another rank they are not started in it.
+    pub(super) fn is_left_stopped(&self, pod: &Pod) -> bool {
+        let told = |r: &MemberRecord| r.report.generation >= self.generation();
+        let since = self.agent().and_then(|a| a.native).filter(|n| n.alone).map(|n| n.run);
+        let ended = self.exit_of(pod).is_some_and(|(of, _)| since.is_some_and(|run| of >= run));
+        ended && self.record(pod).is_some_and(told)
+    }
+
+    /// Whether each who would be started in the round of these members has the rank that its index had when the run
+    /// began, and it is no resize.
+    fn ranks_hold(&self, members: &[RoundMember], before: &AgentRound, resize: bool) -> bool {
+        let of_before: HashSet<&str> = before.members.iter().map(|b| b.uid.as_str()).collect();
+        let goes_on = |m: &RoundMember| {
+            let known = of_before.contains(m.uid.as_str());
+            let record = self.facts.group.and_then(|g| g.members.get(&m.uid));
+            known && record.is_none_or(|r| matches!(r.report.state, MemberState::Running { .. }))
+        };
+        let same = |(rank, m): (usize, &RoundMember)| goes_on(m) || before.run_ranks.get(rank) == Some(&m.index);
+        let indexes = members.iter().map(|m| &m.index);
+        members.iter().enumerate().all(same) && (!resize || indexes.eq(&before.run_ranks))
     }
 
     /// Begins the round of these pods as one that nobody has to stop for. False if that can't be.
@@ -49,14 +95,18 @@ impl<'a> Step<'a> {
         let Some(before) = old.agent.clone().filter(|a| a.order == RoundOrder::Run) else { return false };
         // A run that no agent was told of has nobody who could go on in it.
         let told = self.facts.group.and_then(|g| g.assignment.as_ref()).and_then(|a| a.native);
-        let Some(native) = before.native.filter(|n| told == Some(*n) && self.wants_native()) else { return false };
+        let wanted = |n: &Native| told == Some(*n) && if n.alone { self.wants_alone() } else { self.wants_native() };
+        let Some(native) = before.native.filter(wanted) else { return false };
         let members = self.ranked(pods, &before);
         let size = count(members.len());
         let fits = (native.min..=native.max).contains(&size) && sizes::at_most(self.job, size) == Some(size);
         let same_store = members.first().is_some_and(|m| before.members.first() == Some(m));
-        let all_can = self.run_of(&members, &before, native.run).is_some();
-        let waits = self.state.not_before.is_some_and(|t| t > self.now);
-        if !fits || !same_store || !all_can || waits || self.has_other_template() {
+        let all_can = self.run_of(&members, &before, native.run).is_some_and(|n| n.alone == native.alone);
+        let resize = begin.cause != RoundCause::WorkerLost;
+        let ranks = !native.alone || self.ranks_hold(&members, &before, resize);
+        // Who is started alone keeps nobody waiting, and waits for nobody.
+        let waits = !native.alone && self.state.not_before.is_some_and(|t| t > self.now);
+        if !fits || !same_store || !all_can || !ranks || waits || self.has_other_template() {
             return false;
         }
         let mut stopping = self.to_be_stopped(&before);
@@ -83,6 +133,7 @@ impl<'a> Step<'a> {
                 stopping,
                 grace_ms: begin.grace_ms,
                 native: Some(native),
+                run_ranks: before.run_ranks.clone(),
                 why: begin.why.to_owned(),
                 charged: begin.charged,
                 pods_from: before.pods_from,
@@ -106,10 +157,15 @@ impl<'a> Step<'a> {
         (change.step, change.since) = (ChangeStep::Starting, now);
     }
 
-    /// Whether `torchrun` notices these losses by itself and soon, and goes on without them: their connections were closed,
-    /// and neither the store nor the rendezvous went with them.
+    /// Whether the others go on without these. Where members are started alone: workers were lost, and not the
+    /// coordinator. Else `torchrun` notices by itself and soon: connections were closed, and neither the store nor the
+    /// rendezvous went with them.
     pub(super) fn is_noticed(&self, losses: &[Loss<'_>]) -> bool {
         let Some(first) = self.agent().and_then(|a| a.members.first()) else { return false };
+        if self.is_alone() {
+            let is_free = |index: u32| index != first.index && self.job.types.is_worker(index);
+            return losses.iter().all(|l| is_free(l.index()));
+        }
         losses.iter().all(|loss| match loss {
             Loss::Gone(index) => *index != first.index,
             Loss::Leaving(pod) | Loss::Disrupted(pod) | Loss::Failed(pod) | Loss::OutOfMemory(pod) => {
@@ -142,7 +198,7 @@ impl<'a> Step<'a> {
             return None;
         }
         let agent = self.agent()?;
-        if agent.native.is_some() {
+        if agent.native.is_some_and(|n| !n.alone) {
             return Some((
                 Why::NativeElasticity,
                 "an agent in the pods runs torchrun, which changes its members by itself",

@@ -35,6 +35,7 @@ impl<'a> Step<'a> {
         let unused = before.order == RoundOrder::Gather && old.generation > self.published();
         let generation = if unused { old.generation } else { self.next_generation() };
         let mut indexes: Vec<u32> = members.iter().map(|m| m.index).collect();
+        let ranks = indexes.clone();
         indexes.sort_unstable();
         self.note_stop(&old, &before, count(members.len()), begin.cause);
         let size = count(members.len());
@@ -57,6 +58,7 @@ impl<'a> Step<'a> {
                 members,
                 stopping,
                 grace_ms: begin.grace_ms,
+                run_ranks: if native.is_some_and(|n| n.alone) { ranks } else { Vec::new() },
                 native,
                 why: begin.why.to_owned(),
                 charged: begin.charged,

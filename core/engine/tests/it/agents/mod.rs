@@ -1,6 +1,7 @@
 //! Rounds with an agent: the real plan and the real agents, in a world that loses, delays and kills.
 
 mod away;
+mod budgets;
 mod checkpoints;
 mod containers;
 mod hangs;
@@ -12,6 +13,7 @@ mod moves;
 mod native;
 mod returns;
 mod rules;
+mod scope;
 mod stories;
 mod stragglers;
 mod types;

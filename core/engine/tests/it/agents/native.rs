@@ -32,7 +32,7 @@ fn a_growth_starts_who_joins_and_stops_nobody() {
     let mut world = AgentWorld::running(native(1, 2, 5));
     assert_eq!(
         (run(&world), reason(&world)),
-        (Some(Native { run: 1, min: 1, max: 5 }), ConditionReason::NativeElasticity)
+        (Some(Native { run: 1, min: 1, max: 5, alone: false }), ConditionReason::NativeElasticity)
     );
     world.job.replicas = 4;
     for _ in 0..20 {
@@ -44,7 +44,7 @@ fn a_growth_starts_who_joins_and_stops_nobody() {
     world.check_settled();
     assert_eq!(
         (world.generation(), world.members().len(), run(&world)),
-        (2, 4, Some(Native { run: 1, min: 1, max: 5 }))
+        (2, 4, Some(Native { run: 1, min: 1, max: 5, alone: false }))
     );
     assert_eq!([0, 1, 2, 3].map(|index| starts(&world, index)), [1, 1, 1, 1]);
     let resize = world.state.last_resize.as_ref().unwrap();

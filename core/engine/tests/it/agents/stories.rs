@@ -1,7 +1,7 @@
 //! Whatever happens to a job with agents, once it stops happening all of its members train together, or it has ended.
 
 use eto_engine::contract::WorkerPhase;
-use eto_engine::job::{ElasticityMode, JobSpec, RestartPolicy};
+use eto_engine::job::{ElasticityMode, JobSpec, RestartPolicy, RestartScope};
 use eto_engine::plan::{Announced, GATEWAY_PATIENCE, recover};
 use eto_engine::state::Phase;
 use eto_membership::Progress;
@@ -181,14 +181,16 @@ fn any_job() -> impl Strategy<Value = JobSpec> {
     let restart = prop_oneof![3 => Just(RestartPolicy::OnFailure), 1 => Just(RestartPolicy::Never), 1 => Just(RestartPolicy::ExitCode)];
     let hang = prop_oneof![1 => Just(None), 1 => (1u64..120).prop_map(|s| Some(secs(s)))];
     let mode = prop_oneof![Just(ElasticityMode::Rounds), Just(ElasticityMode::Native)];
+    let scope = prop_oneof![2 => Just(RestartScope::Group), 1 => Just(RestartScope::Pod)];
     let sizes = (1u32..4, 0u32..4, 0u32..5);
     let types = prop_oneof![3 => Just(0), 1 => 1u32..3];
-    (sizes, types, restart, 0u32..8, hang, mode).prop_map(|((min, more, most), types, restart, limit, hang, mode)| {
+    let way = (restart, mode, scope);
+    (sizes, types, way, 0u32..8, hang).prop_map(|((min, more, most), types, (restart, mode, scope), limit, hang)| {
         let mut spec = job(min, min + more, min + more + most);
-        spec.elasticity.mode = mode;
         if (1..min).contains(&types) {
             spec = job_with(&[("ps", types)], min, min + more, min + more + most);
         }
+        (spec.elasticity.mode, spec.elasticity.restart_scope) = (mode, scope);
         (spec.restart, spec.backoff_limit, spec.elasticity.hang_timeout) = (restart, limit, hang);
         spec
     })

@@ -78,7 +78,7 @@ fn pytorch_91943_150916_147064_a_rendezvous_that_was_closed_is_left_for_a_new_on
     world.check_settled();
     assert_eq!((run(&world), world.generation()), (2, 2));
     let ids = |g: u64| {
-        let native = Native { run: g, min: 1, max: 5 };
+        let native = Native { run: g, min: 1, max: 5, alone: false };
         variable(&native_env(&world.published[&g], 1, native), "PET_RDZV_ID")
     };
     assert_ne!(ids(1), ids(2));
@@ -105,7 +105,7 @@ fn pytorch_111646_the_others_of_a_node_that_vanished_start_anew() {
 fn pytorch_107021_69197_121944_who_hosts_the_rendezvous_is_told_and_not_guessed_by_name() {
     let world = native(2, 3, 4);
     let round = &world.published[&1];
-    let native = Native { run: 1, min: 2, max: 4 };
+    let native = Native { run: 1, min: 2, max: 4, alone: false };
     for rank in 0..3 {
         let env = native_env(round, rank, native);
         // The store is the agent's: no torchrun compares the endpoint with what it takes for its own name.
@@ -138,7 +138,8 @@ fn pytorch_158326_170707_etcd_21249_no_rendezvous_speaks_the_protocol_that_etcd_
     let round = &world.published[&1];
     let mut backends: BTreeSet<String> =
         environments(round).iter().map(|env| variable(env, "PET_RDZV_BACKEND")).collect();
-    backends.insert(variable(&native_env(round, 0, Native { run: 1, min: 1, max: 4 }), "PET_RDZV_BACKEND"));
+    backends
+        .insert(variable(&native_env(round, 0, Native { run: 1, min: 1, max: 4, alone: false }), "PET_RDZV_BACKEND"));
     assert_eq!(backends, BTreeSet::from(["c10d".to_owned(), "static".to_owned()]));
 }
 
@@ -188,7 +189,7 @@ fn pytorch_64926_the_address_is_the_pods_and_the_interface_is_the_users_to_choos
     let world = native(1, 2, 4);
     let round = &world.published[&1];
     let mut all = environments(round);
-    all.push(native_env(round, 1, Native { run: 1, min: 1, max: 4 }));
+    all.push(native_env(round, 1, Native { run: 1, min: 1, max: 4, alone: false }));
     assert_eq!(variable(&all[2], "PET_LOCAL_ADDR"), "10.0.0.1");
     assert!(all.iter().flatten().all(|(name, _)| !name.contains("SOCKET_IFNAME")), "what the template says stands");
 }
