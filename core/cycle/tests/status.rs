@@ -1,3 +1,4 @@
+// Long because it has each field of a status once, with a value of its own.
 //! The state makes its way through `status` and back, at a bounded size, and a broken status counts as lost.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 

@@ -1,3 +1,4 @@
+// Long because it is the job as one whole, with the documents of its fields.
 //! What a user asked for: an `ElasticJob`, validated and with its defaults filled in.
 //!
 //! Adapters build a [`JobSpec`] from their own source (a Kubernetes object, a YAML file); from here on no
