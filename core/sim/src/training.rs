@@ -11,6 +11,7 @@ use crate::scenario::Scenario;
 use crate::world::{What, World};
 
 /// The process of one member.
+#[allow(clippy::struct_excessive_bools, reason = "each says something of its own")]
 #[derive(Clone, Debug)]
 pub(crate) struct Process {
     /// The round that it was started for.
