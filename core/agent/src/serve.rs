@@ -1,9 +1,9 @@
 //! The agent's two small HTTP servers: one on localhost for the script, one on the pod's address for probes and metrics.
 //! What scripts tell is taken on localhost alone: the pod's address is everybody's. Both only carry calls to the agent's loop, so that an answer of `/healthz` says that the loop is alive.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -15,7 +15,8 @@ use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::net::TcpListener;
-use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::sync::{mpsc, oneshot};
+use tokio::task::AbortHandle;
 use tokio::time::timeout;
 
 use crate::run::say;
@@ -24,7 +25,10 @@ use crate::run::say;
 const MOST_OF_BODY: usize = 64 * 1024;
 /// The most that a request may take to come, head or body.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Connections of a listener at once; more wait.
+/// The most that a connection may last: what is asked is answered at once.
+const LIFE: Duration = Duration::from_secs(30);
+/// Connections of a listener at once. Beyond that the oldest is closed: clients that only hold theirs, from wherever they
+/// come, must not keep the kubelet's probe out.
 const MOST_CONNECTIONS: usize = 256;
 /// Pause after a connection could not be taken (too many open files, say).
 const PAUSE: Duration = Duration::from_millis(100);
@@ -73,25 +77,27 @@ pub(crate) async fn listen(address: SocketAddr) -> Option<TcpListener> {
 
 /// Takes connections until the calls' receiver is gone. `local` = the listener is on localhost.
 pub(crate) async fn serve(listener: TcpListener, local: bool, calls: mpsc::Sender<Call>) {
-    let places = Arc::new(Semaphore::new(MOST_CONNECTIONS));
+    let mut open: VecDeque<AbortHandle> = VecDeque::new();
     while !calls.is_closed() {
-        let Ok(place) = places.clone().acquire_owned().await else { return };
         let Ok((stream, _)) = listener.accept().await else {
             tokio::time::sleep(PAUSE).await;
             continue;
         };
+        open.retain(|connection| !connection.is_finished());
+        if open.len() >= MOST_CONNECTIONS
+            && let Some(oldest) = open.pop_front()
+        {
+            oldest.abort();
+        }
         let calls = calls.clone();
-        tokio::spawn(async move {
-            let _place = place;
+        let connection = tokio::spawn(async move {
             let service = service_fn(|request| respond(request, local, calls.clone()));
             let mut server = http1::Builder::new();
-            // A client that goes away in the middle is its own trouble.
-            let _ = server
-                .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
-                .serve_connection(TokioIo::new(stream), service)
-                .await;
+            let server = server.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            // A client that goes away in the middle, or takes too long, is its own trouble.
+            let _ = timeout(LIFE, server.serve_connection(TokioIo::new(stream), service)).await;
         });
+        open.push_back(connection.abort_handle());
     }
 }
 

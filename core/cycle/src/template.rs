@@ -100,6 +100,17 @@ pub(crate) fn path(job: &ElasticJob, role: Role<'_>) -> String {
     role.own_path(job).unwrap_or_else(|| "spec.template".to_owned())
 }
 
+/// The longest `terminationGracePeriodSeconds`, in seconds: a week, as for other times of a job.
+const MOST_GRACE: i64 = 604_800;
+
+/// A pod that is never killed could never be replaced.
+pub(crate) fn check_grace(path: &str, spec: &PodSpec, problems: &mut SpecProblems) {
+    if let Some(given) = spec.termination_grace_period_seconds.filter(|s| !(0..=MOST_GRACE).contains(s)) {
+        let path = format!("{path}.spec.terminationGracePeriodSeconds");
+        problems.add(path, format!("is {given}, and must be from 0 to {MOST_GRACE}"));
+    }
+}
+
 /// The variable by which users of `torchrun` say how many processes a worker runs.
 pub(crate) const PROCESSES: &str = "PET_NPROC_PER_NODE";
 

@@ -58,10 +58,11 @@ fn worker_news(worker: &Worker) -> WorkerNews {
         round: worker.plan.round,
         world: worker.plan.size,
         restarts: worker.restarts,
-        note: match worker.state {
-            State::Ended(code) if code != 0 => Some(worker.note.clone().unwrap_or_else(|| format!("exit code {code}"))),
-            _ => worker.note.clone(),
-        },
+        note: worker.note.clone().or(match worker.state {
+            State::Ended(code) if code != 0 => Some(format!("exit code {code}")),
+            State::BackOff(_) => worker.last_code.map(|code| format!("exit code {code}")),
+            _ => None,
+        }),
     }
 }
 

@@ -27,6 +27,7 @@ impl JobFile {
     }
 
     /// Whether it is another than at the last look. A file that is gone is no other: editors replace files by a rename.
+    /// Nor is what is no regular file: a pipe would be waited for, and with it all workers.
     fn changed(&mut self) -> bool {
         let Some(now) = stamp(&self.path) else { return false };
         self.seen.replace(now) != Some(now)
@@ -37,7 +38,7 @@ fn stamp(path: &Path) -> Option<Stamp> {
     if path == Path::new("-") {
         return None;
     }
-    let meta = std::fs::metadata(path).ok()?;
+    let meta = std::fs::metadata(path).ok().filter(std::fs::Metadata::is_file)?;
     Some((meta.ino(), meta.size(), meta.mtime(), meta.mtime_nsec()))
 }
 

@@ -58,7 +58,8 @@ impl Stops {
             terminate: signal(SignalKind::terminate())?,
             hang_up: signal(SignalKind::hangup())?,
             keyboard: mpsc::channel(4),
-            limit: limit.map(|limit| Instant::now() + limit),
+            // One that no clock can tell is none.
+            limit: limit.and_then(|limit| Instant::now().checked_add(limit)),
         })
     }
 

@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use eto_engine::contract::{Readiness, WorkerPhase, WorkerRequest};
-use eto_engine::observe::Pod;
+use eto_engine::observe::{ContainerEnd, Pod};
 use eto_engine::state::RoundMode;
 use eto_engine::time::Time;
 
@@ -81,6 +81,8 @@ pub struct Worker {
     pub note: Option<String>,
     /// Restarts in a row without a long run between them.
     failures_in_a_row: u32,
+    /// Exit code of the process before the one that runs or is to run.
+    pub last_code: Option<i32>,
 }
 
 impl Worker {
@@ -119,7 +121,7 @@ impl Worker {
             deleting: self.deleting,
             restarts: self.restarts,
             exit_code: if let State::Ended(code) = self.state { Some(code) } else { None },
-            last_end: None,
+            last_end: self.last_code.map(|code| Box::new(ContainerEnd { code, ..ContainerEnd::default() })),
             disrupted: false,
             request: self.plan.request,
         }
@@ -169,6 +171,7 @@ impl Table {
             run: 0,
             note: None,
             failures_in_a_row: 0,
+            last_code: None,
         });
     }
 
@@ -247,6 +250,7 @@ impl Table {
         } else if code != 0 && worker.plan.restart_in_place {
             worker.failures_in_a_row = if ran_long { 1 } else { worker.failures_in_a_row + 1 };
             worker.restarts += 1;
+            worker.last_code = Some(code);
             worker.state = State::BackOff(now.plus(back_off(worker.failures_in_a_row)));
         } else {
             worker.state = State::Ended(code);
@@ -329,6 +333,7 @@ mod tests {
             table.ended(&uid, run, 1, None, now);
             let pod = table.pods().remove(0);
             assert_eq!(pod.restarts, u32::try_from(nth).unwrap() + 1);
+            assert_eq!(pod.last_end.map(|end| end.code), Some(1));
             assert_eq!((pod.phase, pod.ready), (WorkerPhase::Running, Readiness::NotReady));
             assert_eq!(table.next_due(), Some(Time(now.0 + wait)));
             assert!(table.due(Time(now.0 + wait - 1)).is_empty());

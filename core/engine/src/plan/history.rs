@@ -8,7 +8,7 @@ use eto_membership::last_lines;
 use super::hostname;
 use super::step::{Step, members_of};
 use crate::contract::WorkerPhase;
-use crate::job::RestartPolicy;
+use crate::job::{JobSpec, RestartPolicy};
 use crate::observe::Pod;
 use crate::state::{
     ChangeBy, ChangeKind, ChangeOutcome, FailedWorker, HistoryEntry, LossClass, MAX_BEFORE, MAX_HISTORY, MAX_LOGS,
@@ -304,12 +304,12 @@ impl Step<'_> {
             return;
         }
         let names = self.names_of(&round);
-        let job = self.job.key.name.clone();
+        let job = self.job;
         let lost = [&self.before.change, &self.state.change].into_iter().flatten().find_map(|c| c.steps_lost);
         let Some(entry) = self.open_entry_mut().filter(|e| e.generation == round.generation) else { return };
         if matches!(entry.kind, ChangeKind::Resize | ChangeKind::Replacement | ChangeKind::Restart) {
             if usize::try_from(entry.from).is_ok_and(|n| n <= MAX_BEFORE) {
-                let (joined, left) = changed(&job, &entry.before, &names, round.agent.is_some());
+                let (joined, left) = changed(job, &entry.before, &names, round.agent.is_some());
                 add(&mut entry.joined, joined);
                 add(&mut entry.left, left);
             }
@@ -321,19 +321,29 @@ impl Step<'_> {
     }
 }
 
-/// Which worker a pod of the job is, by its name: `<job>-worker-<index>` (of the master: `<job>-master-0`), and
-/// whatever follows.
-fn worker_of<'n>(job: &str, pod: &'n str) -> Option<&'n str> {
-    let rest = pod.strip_prefix(job)?;
-    rest.strip_prefix("-worker-").or_else(|| rest.strip_prefix("-master-"))?.split('-').next()
+/// Index in the job of the member that a pod is, by its name: `<job>-<role>-<index within the role>` and whatever follows.
+/// Workers and the master count by their index in the job.
+fn member_of(job: &JobSpec, pod: &str) -> Option<u32> {
+    let rest = pod.strip_prefix(job.key.name.as_str())?.strip_prefix('-')?;
+    let within = |role: &str| -> Option<u32> {
+        rest.strip_prefix(role)?.strip_prefix('-')?.split('-').next()?.parse().ok()
+    };
+    let mut first = 0;
+    for of in &job.types.0 {
+        if let Some(index) = within(&of.name) {
+            return Some(index.saturating_add(first));
+        }
+        first = of.replicas.saturating_add(first);
+    }
+    within("worker").or_else(|| within("master"))
 }
 
 /// Who of `now` was not there before, and who is not there any more. Pods that are made anew for each round are those of the
 /// same worker, and who left is told when the round begins.
-fn changed(job: &str, before: &[String], now: &[String], pods_stay: bool) -> (Vec<String>, Vec<String>) {
+fn changed(job: &JobSpec, before: &[String], now: &[String], pods_stay: bool) -> (Vec<String>, Vec<String>) {
     if !pods_stay {
-        let was: HashSet<Option<&str>> = before.iter().map(|name| worker_of(job, name)).collect();
-        return (now.iter().filter(|name| !was.contains(&worker_of(job, name))).cloned().collect(), Vec::new());
+        let was: HashSet<Option<u32>> = before.iter().map(|name| member_of(job, name)).collect();
+        return (now.iter().filter(|name| !was.contains(&member_of(job, name))).cloned().collect(), Vec::new());
     }
     let (was, is): (HashSet<&String>, HashSet<&String>) = (before.iter().collect(), now.iter().collect());
     let joined = now.iter().filter(|name| !was.contains(name)).cloned().collect();

@@ -6,7 +6,7 @@ use super::step::Step;
 use crate::conditions::{merge, new};
 use crate::contract::WorkerPhase;
 use crate::observe::Pod;
-use crate::state::{Condition, ConditionKind as Kind, ConditionReason as Why, Phase, RoundCause};
+use crate::state::{ChangeStep, Condition, ConditionKind as Kind, ConditionReason as Why, Phase, RoundCause};
 
 impl Step<'_> {
     /// Sets all conditions but those of scaling, for the state as it is now.
@@ -63,13 +63,16 @@ impl Step<'_> {
         if let Some(why) = pods.iter().find_map(|p| p.unschedulable.as_deref().filter(|_| p.node.is_none())) {
             return no(Why::PodsUnschedulable, format!("a worker finds no node: {why}"));
         }
+        // A refusal is known in the step that it happened in; it is told until the pods are there, of a round or of those who
+        // are to take over in it.
+        let before = self.state.conditions.iter().find(|c| c.kind == Kind::Scheduled && c.reason == Why::PodsRefused);
+        let change = self.state.change.as_ref().filter(|c| c.cause == RoundCause::Moved);
+        let makes_pods = round.complete.is_none() || change.is_some_and(|c| c.step == ChangeStep::CreatingPods);
+        if let Some(before) = before.filter(|_| makes_pods) {
+            return no(Why::PodsRefused, before.message.clone());
+        }
         if round.complete.is_some() && pods.iter().all(|p| p.node.is_some() || p.phase != WorkerPhase::Pending) {
             return new(Kind::Scheduled, true, Why::AllScheduled, "all workers have a node", self.now);
-        }
-        // A refusal is known in the step that it happened in; it is told until the pods of a round are there.
-        let before = self.state.conditions.iter().find(|c| c.kind == Kind::Scheduled && c.reason == Why::PodsRefused);
-        if let Some(before) = before.filter(|_| round.complete.is_none()) {
-            return no(Why::PodsRefused, before.message.clone());
         }
         no(Why::WaitingForPods, "not all workers have a node yet".to_owned())
     }

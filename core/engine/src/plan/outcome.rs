@@ -105,7 +105,11 @@ impl<'a> Step<'a> {
         let new = most - round.restarts_charged;
         round.restarts_charged = most;
         self.charge(worst.map_or(LossClass::ContainerRestarted, |p| class_of(p, LossClass::ContainerRestarted)), new);
-        let message = format!("containers restarted in place; failures charged: {}", self.state.failures);
+        let who = worst.map_or_else(String::new, |p| {
+            let code = p.last_end.as_ref().map_or_else(String::new, |e| format!(" ended with exit code {}", e.code));
+            format!(" (worker {}{code})", p.index)
+        });
+        let message = format!("containers restarted in place{who}; failures charged: {}", self.state.failures);
         self.notes.restarted = true;
         self.notes.failed = worst.map(|p| self.failure(p, None, None));
         self.event(true, EventReason::ContainersRestarted, message);

@@ -198,7 +198,8 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Processes that fail once start again at once; those that fail again wait longer each time.
+    /// Processes that fail once start again at once; those that fail again wait longer each time. What is free costs a round
+    /// that ran no wait, also where those who were to join it had one.
     pub(super) fn set_back_processes(&mut self, charged: bool) {
         let ran = self.round().and_then(|r| r.running_since).map(|since| self.now.since(since));
         if ran.is_some_and(|r| r >= BACKOFF_CAP) {
@@ -208,6 +209,8 @@ impl<'a> Step<'a> {
             self.state.start_attempts = self.state.start_attempts.saturating_add(1);
             let again = self.state.start_attempts.saturating_sub(1);
             self.state.not_before = (again > 0).then(|| self.now.plus(backoff(again)));
+        } else if ran.is_some() {
+            self.state.not_before = None;
         }
     }
 

@@ -1,10 +1,12 @@
 //! Members whose end was announced: their node is to be drained or taken back, or they themselves are. Others are made
 //! while all train; when these have joined, they change places in a planned round.
 
+use std::time::Duration;
+
 use eto_membership::LOSS_GRACE_MS;
 
 use super::super::EventReason;
-use super::super::outcome::backoff;
+use super::super::outcome::{BACKOFF_CAP, backoff};
 use super::super::step::Step;
 use super::facts::count;
 use super::orders::Begin;
@@ -68,7 +70,9 @@ impl<'a> Step<'a> {
         self.enter(RoundCause::Moved, steps);
         if let Some(refused) = self.facts.refused.filter(|r| r.round == self.generation()) {
             self.refusal = Some(refused.message.clone());
-            self.state.not_before = Some(self.now.plus(backoff(1)));
+            // As long again as it has been tried for.
+            let tried = self.state.change.as_ref().map_or(Duration::ZERO, |c| self.now.since(c.decided));
+            self.state.not_before = Some(self.now.plus(tried.clamp(backoff(1), BACKOFF_CAP)));
             return true;
         }
         let Some((decided, since)) = self.state.change.as_ref().map(|c| (c.decided, c.since)) else { return true };
@@ -85,7 +89,7 @@ impl<'a> Step<'a> {
             self.name_victim(pod, pod.index, &format!("its end is announced: {because}"));
         }
         let left = end.map_or(u64::MAX, |by| by.0.saturating_sub(self.now.0));
-        let grace_ms = self.drain_ms().min(left.max(LOSS_GRACE_MS));
+        let grace_ms = self.drain_ms().min(left.saturating_sub(MARGIN_MS).max(LOSS_GRACE_MS));
         self.state.not_before = None;
         let begin = Begin { cause: RoundCause::Moved, why: &why, grace_ms, charged: false };
         if !self.go_on_natively(next, begin) {

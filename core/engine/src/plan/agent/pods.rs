@@ -55,10 +55,14 @@ impl Step<'_> {
         }
     }
 
-    /// Members have left before others could take over: these come when there is room, or quota, for them.
-    fn is_making_room(&self) -> bool {
-        let moved = self.round().is_some_and(|r| r.cause == RoundCause::Moved);
-        moved && self.pods.iter().any(|p| self.is_victim(p))
+    /// Members have left before others could take over: these come when there is room, or quota, for them. Nobody waits for
+    /// what a dead node still holds.
+    fn is_making_room(&mut self) -> bool {
+        if self.round().is_none_or(|r| r.cause != RoundCause::Moved) {
+            return false;
+        }
+        let go: Vec<&Pod> = self.pods.iter().copied().filter(|p| self.is_victim(p) && !self.is_cut_off(p)).collect();
+        go.into_iter().any(|p| self.is_waited_for(p))
     }
 
     fn is_released(&self, pod: &Pod) -> bool {

@@ -1,8 +1,10 @@
 //! Members whose end was announced: others take their place before they go, or they go in time without.
 
+use std::collections::BTreeSet;
+
 use eto_engine::job::ElasticityMode;
 use eto_engine::plan::EventReason;
-use eto_engine::state::{ChangeStep, Phase, RoundCause, RoundOrder};
+use eto_engine::state::{ChangeStep, ConditionKind, ConditionReason, Phase, RoundCause, RoundOrder};
 use eto_membership::Order;
 
 use super::world::AgentWorld;
@@ -81,7 +83,7 @@ fn a_known_end_is_stopped_for_in_time_with_the_grace_that_is_left() {
     world.announce(1, Some(secs(12)));
     world.go(1);
     assert_eq!((world.generation(), world.order()), (2, RoundOrder::Stop));
-    assert_eq!(world.group.assignment.as_ref().unwrap().grace_ms, 12_000);
+    assert_eq!(world.group.assignment.as_ref().unwrap().grace_ms, 7_000, "what comes after it has to be done by then");
     world.go(30);
     assert_eq!((world.state.failures, world.members().len()), (0, 3));
     world.check_settled();
@@ -110,12 +112,46 @@ fn a_replacement_over_the_quota_is_not_waited_for() {
     world.go(30);
     assert_eq!((sizes(&world), world.state.failures), (vec![3, 2, 3], 0));
     world.check_settled();
-    // At the minimum it stays as long as its node does.
+    // At the minimum it stays as long as its node does, and is tried for more and more seldom.
     let mut world = AgentWorld::running(job(3, 3, 5));
     world.quota = 3;
     world.announce(1, None);
-    world.go(60);
+    let mut tries = BTreeSet::new();
+    for second in 0..3_600 {
+        world.go(1);
+        tries.extend(world.state.not_before);
+        let scheduled = world.state.conditions.iter().find(|c| c.kind == ConditionKind::Scheduled).unwrap();
+        assert!(second < 2 || scheduled.reason == ConditionReason::PodsRefused, "{second}: {scheduled:?}");
+    }
+    assert!((10..=20).contains(&tries.len()), "tried again in an hour at {tries:?}");
     assert_eq!((world.generation(), world.state.phase), (1, Phase::Running));
+    world.quota = 4;
+    world.go(400);
+    assert_eq!((sizes(&world), world.state.disruptions), (vec![3, 3], 0));
+    world.check_settled();
+}
+
+#[test]
+fn what_a_dead_node_holds_keeps_no_replacement_waiting() {
+    let mut world = AgentWorld::running(job(2, 3, 5));
+    world.announce(1, Some(secs(12)));
+    world.go(1);
+    assert_eq!((world.generation(), world.order()), (2, RoundOrder::Stop), "at once: too little time is left");
+    let node = world.pods[1].node.clone().unwrap();
+    world.sick.insert(node.clone());
+    world.go(60);
+    assert!(world.pods.iter().any(|p| p.node.as_ref() == Some(&node)), "its pod stays as it was");
+    assert_eq!((world.members().len(), world.state.phase), (3, Phase::Running));
+}
+
+#[test]
+fn a_loss_does_not_wait_for_the_back_off_of_who_was_to_join() {
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    world.state.not_before = Some(world.now.plus(secs(300)));
+    world.evict(2);
+    world.go(15);
+    assert_eq!((world.members().len(), world.state.phase, world.state.disruptions), (3, Phase::Running, 1));
+    world.check_settled();
 }
 
 #[test]
