@@ -325,9 +325,8 @@ impl Step<'_> {
 /// Workers and the master count by their index in the job.
 fn member_of(job: &JobSpec, pod: &str) -> Option<u32> {
     let rest = pod.strip_prefix(job.key.name.as_str())?.strip_prefix('-')?;
-    let within = |role: &str| -> Option<u32> {
-        rest.strip_prefix(role)?.strip_prefix('-')?.split('-').next()?.parse().ok()
-    };
+    let within =
+        |role: &str| -> Option<u32> { rest.strip_prefix(role)?.strip_prefix('-')?.split('-').next()?.parse().ok() };
     let mut first = 0;
     for of in &job.types.0 {
         if let Some(index) = within(&of.name) {
