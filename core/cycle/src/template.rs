@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
-use crate::{SpecProblems, replicas};
+use crate::{SpecProblems, replicas, resources};
 
 /// Which pod of a job.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -103,8 +103,10 @@ pub(crate) fn path(job: &ElasticJob, role: Role<'_>) -> String {
 /// The longest `terminationGracePeriodSeconds`, in seconds: a week, as for other times of a job.
 const MOST_GRACE: i64 = 604_800;
 
-/// A pod that is never killed could never be replaced.
-pub(crate) fn check_grace(path: &str, spec: &PodSpec, problems: &mut SpecProblems) {
+/// Checks what the operator itself reads of a template; `path` is where it is in the job. A pod that is never killed could
+/// never be replaced.
+pub(crate) fn check(path: &str, spec: &PodSpec, problems: &mut SpecProblems) {
+    resources::check(path, spec, problems);
     if let Some(given) = spec.termination_grace_period_seconds.filter(|s| !(0..=MOST_GRACE).contains(s)) {
         let path = format!("{path}.spec.terminationGracePeriodSeconds");
         problems.add(path, format!("is {given}, and must be from 0 to {MOST_GRACE}"));
@@ -313,5 +315,22 @@ fn merge_container(container: &mut Container, mounts: &[VolumeMount], env: &[Env
         let mut all: Vec<EnvVar> = env.iter().filter(|e| !own.iter().any(|o| o.name == e.name)).cloned().collect();
         all.append(own);
         *own = all;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_grace_that_no_server_takes_or_that_nobody_would_wait_for_is_refused() {
+        for (seconds, ok) in [(-1, false), (0, true), (MOST_GRACE, true), (i64::MAX, false)] {
+            let spec = PodSpec { termination_grace_period_seconds: Some(seconds), ..PodSpec::default() };
+            let mut problems = SpecProblems::default();
+            check("spec.template", &spec, &mut problems);
+            let paths: Vec<&str> = problems.0.iter().map(|p| p.path.as_str()).collect();
+            let expected = if ok { vec![] } else { vec!["spec.template.spec.terminationGracePeriodSeconds"] };
+            assert_eq!(paths, expected, "{seconds}");
+        }
     }
 }

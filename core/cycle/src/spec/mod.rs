@@ -258,8 +258,7 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<(Temp
         specs.push((role, read(role)?.spec.unwrap_or_default()));
     }
     for (role, spec) in specs.iter().filter(|(r, _)| *r == Role::Worker || template::own(job, *r).is_some()) {
-        resources::check(&template::path(job, *role), spec, problems);
-        template::check_grace(&template::path(job, *role), spec, problems);
+        template::check(&template::path(job, *role), spec, problems);
     }
     let (_, worker) = specs.first()?;
     let mut request = WorkerRequest::default();
