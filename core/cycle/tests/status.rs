@@ -51,6 +51,7 @@ fn state() -> JobState {
                 grace_ms: 5_000,
                 native: Some(eto_membership::Native { run: 11, min: 1, max: 8, alone: true }),
                 run_ranks: vec![3, 0, 1],
+                hung: Some("u2".to_string()),
                 why: "worker 2 was deleted".to_string(),
                 charged: true,
                 pods_from: 9,

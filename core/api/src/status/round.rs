@@ -61,6 +61,10 @@ status! {
         /// for it.
         #[serde(skip_serializing_if = "Option::is_none")]
         pub native: Option<NativeRunStatus>,
+        /// A round before it hung, not long before: UID of the pod in which that began; empty where it was not known, or
+        /// where the pod was replaced for it.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        pub hung: Option<String>,
         /// Why it began.
         #[serde(skip_serializing_if = "String::is_empty")]
         pub why: String,

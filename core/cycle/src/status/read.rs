@@ -142,6 +142,7 @@ fn agent_round(r: &api::AgentRoundStatus) -> Option<AgentRound> {
             alone: n.alone,
         }),
         run_ranks: r.native.iter().flat_map(|n| &n.ranks).map(|&i| int(i)).collect(),
+        hung: r.hung.clone(),
         why: r.why.clone(),
         charged: r.charged,
         pods_from: long(r.pods_from),

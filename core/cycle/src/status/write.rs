@@ -154,6 +154,7 @@ fn agent_round(r: &AgentRound) -> api::AgentRoundStatus {
             alone: n.alone,
             ranks: r.run_ranks.iter().map(|&i| i.into()).collect(),
         }),
+        hung: r.hung.clone(),
         why: cut(&r.why, SHORT),
         charged: r.charged,
         pods_from: int(r.pods_from),

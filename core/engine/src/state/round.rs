@@ -80,6 +80,9 @@ pub struct AgentRound {
     pub native: Option<eto_membership::Native>,
     /// Indexes in rank order that a run began with in which members are started alone; else empty.
     pub run_ranks: Vec<u32>,
+    /// A round before it hung, not long before: UID of the pod in which that began; empty where it was not known, or where
+    /// the pod was replaced for it.
+    pub hung: Option<String>,
     /// Why it began, for people.
     pub why: String,
     /// A failure was charged when it began.

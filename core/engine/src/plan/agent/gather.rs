@@ -20,6 +20,7 @@ impl Step<'_> {
         let (generation, tells) = (self.next_generation(), self.has_told(cause, &before));
         // Where there was no round, what is there is of before a suspension. All of it goes, and may be gone any moment.
         let pods_from = if old.is_some() { before.pods_from } else { generation };
+        let hung = old.as_ref().and_then(|o| self.still_hung(o, &before));
         let template_hash = hash.or(old.map(|r| r.template_hash)).unwrap_or_default();
         self.state.round = Some(RoundState {
             generation,
@@ -32,7 +33,7 @@ impl Step<'_> {
             required_nodes: false,
             gaps: Vec::new(),
             restarts_charged: 0,
-            agent: Some(AgentRound { why: why.to_owned(), pods_from, tells, ..AgentRound::default() }),
+            agent: Some(AgentRound { why: why.to_owned(), pods_from, tells, hung, ..AgentRound::default() }),
         });
         self.note_members();
         self.notes.why = Some(why.to_owned());

@@ -7,7 +7,8 @@ use eto_membership::{Group, MemberRecord, MemberState};
 use super::super::EventReason;
 use super::super::step::Step;
 use super::orders::Begin;
-use crate::state::{JobState, LossClass, RoundCause, RoundOrder};
+use crate::observe::Pod;
+use crate::state::{AgentRound, JobState, LossClass, RoundCause, RoundOrder, RoundState};
 use crate::time::{Time, millis};
 
 /// The shortest time without progress that counts as a hang: progress is written to the group every 10 s at most, and
@@ -75,46 +76,117 @@ impl ProgressSeen {
     }
 }
 
-impl Step<'_> {
-    /// A round without progress is begun anew by the same members; one that hung soon after it was begun for that is
-    /// begun with new pods. True if that was the job's end.
+/// What is done about a hang: each time that it comes again soon, more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Remedy {
+    /// All processes start again in their pods.
+    Processes,
+    /// So do they, and the pod of the worker that began it twice is replaced.
+    Pod,
+    /// All pods are replaced.
+    Pods,
+}
+
+impl<'a> Step<'a> {
+    /// A round without progress is begun anew by the same members. Where it hangs again soon, the worker that began it both
+    /// times gets a new pod; where that can't be told, or did not help, all do. True if that was the job's end.
     pub(super) fn restart_hung(&mut self) -> bool {
-        let Some(hang) = self.job.elasticity.hang_timeout.map(|t| t.max(HANG_TIMEOUT_MIN)) else { return false };
-        let (generation, order) = (self.generation(), self.order());
-        let Some(seen) = self.facts.progress.filter(|p| p.generation == generation && order == RoundOrder::Run) else {
-            return false;
+        let Some((seen, timeout, soon)) = self.hang() else { return false };
+        let suspect = self.suspect();
+        let before = self.agent().and_then(|a| a.hung.as_deref());
+        let same = suspect.as_ref().is_some_and(|(pod, _)| before == Some(pod.uid.as_str()));
+        let remedy = match (soon, same) {
+            (false, _) => Remedy::Processes,
+            (true, true) => Remedy::Pod,
+            (true, false) => Remedy::Pods,
         };
-        let Some((began, cause)) = self.round().and_then(|r| Some((r.running_since?, r.cause))) else { return false };
-        let start = self.job.elasticity.hang_start_timeout.unwrap_or((hang * START_FACTOR).max(START_TIMEOUT_MIN));
-        let timeout = if seen.told { hang } else { start.max(hang) };
-        let until = seen.since.max(began).plus(timeout);
-        if self.now < until {
-            self.looks.push(until);
-            return false;
-        }
-        let again = cause == RoundCause::Hung && seen.since.since(began) < timeout;
-        let then = if again { "again; its pods are replaced" } else { "its processes start again" };
-        let seconds = timeout.as_secs();
-        let why = if seen.told {
-            format!("no progress for {seconds} s, the last at step {}: {then}", seen.step)
-        } else {
-            format!("no progress within {seconds} s of its start: {then}")
-        };
+        let why = why(seen, timeout, suspect.as_ref(), remedy);
         self.notes.loss = Some(LossClass::Hung);
-        self.event(true, EventReason::Hung, format!("round {generation} hangs: {why}"));
+        self.event(true, EventReason::Hung, format!("round {} hangs: {why}", self.generation()));
         self.charge(LossClass::Hung, 1);
         if self.check_backoff_limit() {
             return true;
         }
         self.set_back_processes(true);
-        let pods = if again { Vec::new() } else { self.with_joined(self.fit_members()) };
+        let known = suspect.as_ref().filter(|_| remedy == Remedy::Processes).map(|(pod, _)| pod.uid.clone());
+        if let Some((pod, told)) = suspect.filter(|_| remedy == Remedy::Pod) {
+            self.name_victim(pod, pod.index, &format!("the job hung twice, and {told}"));
+        }
+        let pods = if remedy == Remedy::Pods { Vec::new() } else { self.with_joined(self.fit_members()) };
         // A script that only seems to hang can write a checkpoint.
         let grace_ms = millis(self.job.elasticity.drain_deadline);
         self.begin_agent_round(&pods, Begin { cause: RoundCause::Hung, why: &why, grace_ms, charged: true });
-        let released = self.generation();
-        if let Some(agent) = self.agent_mut().filter(|_| again) {
-            agent.pods_from = released;
+        let generation = self.generation();
+        if let Some(agent) = self.agent_mut() {
+            agent.hung = Some(known.unwrap_or_default());
+            if remedy == Remedy::Pods {
+                agent.pods_from = generation;
+            }
         }
         false
     }
+
+    /// What was seen of a round that hangs, the timeout that has passed, and whether a round hung not long before
+    /// it.
+    fn hang(&mut self) -> Option<(ProgressSeen, Duration, bool)> {
+        let hang = self.job.elasticity.hang_timeout?.max(HANG_TIMEOUT_MIN);
+        let (generation, order) = (self.generation(), self.order());
+        let seen = self.facts.progress.filter(|p| p.generation == generation && order == RoundOrder::Run)?;
+        let began = self.round()?.running_since?;
+        let start = self.job.elasticity.hang_start_timeout.unwrap_or((hang * START_FACTOR).max(START_TIMEOUT_MIN));
+        let timeout = if seen.told { hang } else { start.max(hang) };
+        let until = seen.since.max(began).plus(timeout);
+        if self.now < until {
+            self.looks.push(until);
+            return None;
+        }
+        let again = self.agent().is_some_and(|a| a.hung.is_some());
+        Some((seen, timeout, again && seen.since.since(began) < timeout))
+    }
+
+    /// What the next round is to know of a hang before this one, which is over when a round has run for a timeout since.
+    pub(super) fn still_hung(&self, old: &RoundState, before: &AgentRound) -> Option<String> {
+        let timeout = self.job.elasticity.hang_timeout?.max(HANG_TIMEOUT_MIN);
+        let short = old.running_since.is_none_or(|since| self.now.since(since) < timeout);
+        before.hung.clone().filter(|_| short)
+    }
+
+    /// The one member that the others wait for, and how that is told: it alone is not heard of, or it alone stopped before
+    /// the step that the others have told. `None` where it is like its peers.
+    fn suspect(&self) -> Option<(&'a Pod, String)> {
+        let members = self.member_pods();
+        let silent: Vec<&Pod> = members.iter().copied().filter(|p| self.is_silent(p)).collect();
+        if let [pod] = silent[..] {
+            return (members.len() > 1).then(|| (pod, format!("worker {} was not heard of", pod.index)));
+        }
+        let generation = self.generation();
+        let step = |p: &&'a Pod| {
+            let progress = self.record(p)?.report.progress.filter(|t| t.generation == generation)?;
+            Some((progress.step, *p))
+        };
+        let mut steps: Vec<(u64, &Pod)> = members.iter().filter_map(step).collect();
+        steps.sort_by_key(|(step, pod)| (*step, pod.index));
+        match (steps.first(), steps.get(1)) {
+            (Some((least, pod)), Some((next, _))) if least < next && silent.is_empty() => {
+                Some((*pod, format!("worker {} stopped at step {least}, before all others", pod.index)))
+            }
+            _ => None,
+        }
+    }
+}
+
+fn why(seen: ProgressSeen, timeout: Duration, suspect: Option<&(&Pod, String)>, remedy: Remedy) -> String {
+    let seconds = timeout.as_secs();
+    let what = if seen.told {
+        format!("no progress for {seconds} s, the last at step {}", seen.step)
+    } else {
+        format!("no progress within {seconds} s of its start")
+    };
+    let who = suspect.map_or_else(String::new, |(_, told)| format!("; {told}"));
+    let then = match (remedy, suspect) {
+        (Remedy::Processes, _) => "all processes start again".to_owned(),
+        (Remedy::Pod, Some((pod, _))) => format!("it did so before, and the pod of worker {} is replaced", pod.index),
+        _ => "it hangs again soon after, and all pods are replaced".to_owned(),
+    };
+    format!("{what}{who}: {then}")
 }

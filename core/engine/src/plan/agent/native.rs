@@ -113,6 +113,7 @@ impl<'a> Step<'a> {
         let go_on: HashSet<&str> = members.iter().map(|m| m.uid.as_str()).collect();
         stopping.retain(|uid| !go_on.contains(uid.as_str()));
         let (generation, tells) = (self.next_generation(), self.has_told(begin.cause, &before));
+        let hung = self.still_hung(&old, &before);
         self.note_going_on(&old, size, begin);
         let mut indexes: Vec<u32> = members.iter().map(|m| m.index).collect();
         indexes.sort_unstable();
@@ -134,6 +135,7 @@ impl<'a> Step<'a> {
                 grace_ms: begin.grace_ms,
                 native: Some(native),
                 run_ranks: before.run_ranks.clone(),
+                hung,
                 why: begin.why.to_owned(),
                 charged: begin.charged,
                 pods_from: before.pods_from,

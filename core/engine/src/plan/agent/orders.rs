@@ -39,6 +39,7 @@ impl<'a> Step<'a> {
         indexes.sort_unstable();
         self.note_stop(&old, &before, count(members.len()), begin.cause);
         let size = count(members.len());
+        let hung = self.still_hung(&old, &before);
         let native = self.run_of(&members, &before, generation);
         let trained = old.running_since.is_some();
         self.state.round = Some(RoundState {
@@ -60,6 +61,7 @@ impl<'a> Step<'a> {
                 grace_ms: begin.grace_ms,
                 run_ranks: if native.is_some_and(|n| n.alone) { ranks } else { Vec::new() },
                 native,
+                hung,
                 why: begin.why.to_owned(),
                 charged: begin.charged,
                 pods_from: before.pods_from,

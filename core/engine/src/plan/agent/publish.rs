@@ -108,6 +108,7 @@ impl Step<'_> {
                 grace_ms: published.grace_ms,
                 native: published.native,
                 run_ranks: published.ranks.clone(),
+                hung: None,
                 why: published.why.clone(),
                 charged: false,
                 pods_from: 0,

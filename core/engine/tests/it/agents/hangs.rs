@@ -1,7 +1,7 @@
 //! Members that live and make no progress any more.
 
 use eto_engine::plan::EventReason;
-use eto_engine::state::{ConditionKind, ConditionReason, Phase, RoundCause, RoundOrder};
+use eto_engine::state::{ConditionKind, ConditionReason, LossClass, Phase, RoundCause, RoundOrder};
 use eto_membership::Progress;
 
 use super::world::AgentWorld;
@@ -232,4 +232,81 @@ fn more_hangs_than_the_limit_end_the_job() {
     assert_eq!(world.state.phase, Phase::Failed);
     let failed = world.state.conditions.iter().find(|c| c.kind == ConditionKind::Failed).unwrap();
     assert_eq!(failed.reason, ConditionReason::BackoffLimitExceeded);
+}
+
+impl AgentWorld {
+    /// All three workers make some steps, the one of this index fewer, and then nobody makes any until that is a hang.
+    fn stall(&mut self, first: usize) {
+        for step in 1..=10 {
+            for at in (0..3).filter(|at| *at != first || step <= 8) {
+                self.progress(at, step);
+            }
+            self.go(1);
+        }
+        let failures = self.state.failures;
+        for _ in 0..100 {
+            if self.state.failures == failures {
+                self.go(1);
+            }
+        }
+        for _ in 0..100 {
+            if self.state.phase != Phase::Running {
+                self.go(1);
+            }
+        }
+        self.go(20);
+        self.check_settled();
+    }
+
+    fn why(&self) -> &str {
+        let hung = self.state.history.iter().find(|e| e.loss == Some(LossClass::Hung));
+        hung.map_or("", |e| e.why.as_str())
+    }
+}
+
+#[test]
+fn the_worker_that_twice_stops_before_the_others_gets_a_new_pod_and_then_all_do() {
+    let mut spec = job(1, 3, 5);
+    spec.elasticity.hang_timeout = Some(secs(60));
+    let mut world = AgentWorld::running(spec);
+    let first = world.uids();
+    world.stall(1);
+    assert_eq!((world.uids(), world.state.failures), (first.clone(), 1), "in place");
+    let told = "no progress for 60 s, the last at step 10; worker 1 stopped at step 8, before all others";
+    assert_eq!(world.why(), format!("{told}: all processes start again"));
+    world.stall(1);
+    let second = world.uids();
+    let kept: Vec<bool> = first.iter().map(|uid| second.contains(uid)).collect();
+    assert_eq!((kept, world.state.failures), (vec![true, false, true], 2));
+    assert_eq!(world.why(), format!("{told}: it did so before, and the pod of worker 1 is replaced"));
+    assert_eq!(world.state.disruptions, 0);
+    world.stall(1);
+    assert!(world.uids().iter().all(|uid| !second.contains(uid)), "all pods are new");
+    assert!(world.why().ends_with(": it hangs again soon after, and all pods are replaced"), "{}", world.why());
+    // It works for long: the next is a first one.
+    let third = world.uids();
+    world.train(90, 20);
+    world.stall(2);
+    assert_eq!((world.uids(), world.state.failures), (third, 4));
+}
+
+#[test]
+fn another_worker_that_stops_first_is_no_second_time() {
+    let mut spec = job(1, 3, 5);
+    spec.elasticity.hang_timeout = Some(secs(60));
+    let mut world = AgentWorld::running(spec);
+    let first = world.uids();
+    world.stall(1);
+    world.stall(2);
+    assert!(world.uids().iter().all(|uid| !first.contains(uid)), "all pods are new");
+}
+
+#[test]
+fn the_only_one_that_is_not_heard_of_is_named() {
+    let mut world = watched();
+    world.train(5, 1);
+    world.cut.insert(world.pods[1].uid.clone());
+    world.go(130);
+    assert!(world.why().contains("worker 1 was not heard of: all processes start again"), "{}", world.why());
+    assert_eq!((world.members(), world.state.phase), (vec![0, 1], Phase::Running), "another has taken its place");
 }
