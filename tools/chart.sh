@@ -68,6 +68,10 @@ same "its rights with watch-all-pods" "$(printf '%s\n[pods] [list, watch]' "$clu
 same "its rights in the namespace, with the cluster's," "$(rules ClusterRole $name)" \
   "$({ rules Role $name-jobs "${one[@]}"; echo "$cluster"; } | sort)"
 same "the rights of an operator for all namespaces" "" "$(rules Role $name-jobs)"
+# Leases of nodes are read where they are watched.
+same "the rights over leases of nodes" "[leases] [list, watch]" "$(rules Role $name-nodes)"
+same "those where they are not watched" "" "$(rules Role $name-nodes --set settings.nodes.lease-grace=0s)"
+if render --set settings.nodes.lease-grace=0s | grep -q kube-node-lease; then die "a role in kube-node-lease is for nothing"; fi
 # Secrets of others are read only where that is asked for, by name.
 secrets="[secrets, serviceaccounts] [get]"
 pull=(--set images.pullSecrets=true)
@@ -92,4 +96,4 @@ refused --set serviceAccount.create=false
 refused --kube-version 1.20.0
 if render --set replicas=1 | grep -q 'kind: PodDisruptionBudget'; then die "a single replica must have no PodDisruptionBudget"; fi
 if render --set gateway.enabled=false | grep -qE 'StatefulSet|tokenreviews|gateway|resources: .secrets'; then die "without the gateway there must be nothing of it"; fi
-echo "chart: lint and $((n + 2)) renderings as they must be"
+echo "chart: lint and $((n + 3)) renderings as they must be"

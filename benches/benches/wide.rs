@@ -146,6 +146,7 @@ fn pod(new: &NewPod, uid: String, now: Time) -> Pod {
         created: now,
         started: Some(now),
         ready_changed: Some(now),
+        ended: None,
         node: Some(format!("node-{}", new.index)),
         unschedulable: None,
         waiting: None,

@@ -109,6 +109,7 @@ fn pod(spec: &JobSpec, index: u32, hash: &str) -> Pod {
         created: LONG_AGO,
         started: Some(LONG_AGO),
         ready_changed: Some(LONG_AGO),
+        ended: None,
         node: Some(format!("node-{}", index % 4)),
         unschedulable: None,
         waiting: None,

@@ -79,7 +79,8 @@ fn rule(rule: &str, message: &str) -> Value {
     json!({ "rule": rule, "message": message })
 }
 
-/// Rules on `spec`. `replicas` has a default, so it is always there when they run.
+/// Rules on `spec`. `replicas` has a default, and so has that of a type, so they are always there when they run: a null, which
+/// neither may be, gets it too.
 pub(crate) fn spec_rules() -> Value {
     let mut all = vec![
         rule(
@@ -141,7 +142,7 @@ pub(crate) fn spec_rules() -> Value {
 }
 
 /// Rules on `spec.replicaTypes` and what it goes with.
-fn types_rules() -> [Value; 9] {
+fn types_rules() -> [Value; 10] {
     [
         rule(
             "!has(self.replicaTypes) || size(self.replicaTypes) == 0 || (has(self.frameworkType) && \
@@ -168,6 +169,13 @@ fn types_rules() -> [Value; 9] {
              self.replicaTypes.map(t, t.replicas).sum() < self.minReplicas",
             "replicaTypes must have fewer members than minReplicas: they count towards it, and one worker at least must be \
              left",
+        ),
+        rule(
+            "!has(self.replicaTypes) || !has(self.scalingPolicy) || !has(self.scalingPolicy.minReplicas) || \
+             (has(self.minReplicas) && self.replicaTypes.map(t, t.replicas).sum() < self.minReplicas) || \
+             self.replicaTypes.map(t, t.replicas).sum() < self.scalingPolicy.minReplicas",
+            "replicaTypes must have fewer members than scalingPolicy.minReplicas: they count towards it, and one worker at \
+             least must be left",
         ),
         rule(
             "!has(self.replicaTypes) || !has(self.replicas) || \

@@ -55,7 +55,7 @@ pub struct ElasticJobSpec {
     /// Workers at the start and by hand (the scale subresource), the master among them. At least 1; to stop a job
     /// set `suspend`. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 0, max = 100_000), default = "one")]
+    #[schemars(range(min = 0, max = 100_000), default = "one", with = "i64")]
     pub replicas: Option<i64>,
     /// Fewest workers the job can train with. Default: `replicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -203,7 +203,7 @@ pub struct ReplicaType {
     pub name: String,
     /// How many there are. Default 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 100_000), default = "one")]
+    #[schemars(range(min = 1, max = 100_000), default = "one", with = "i64")]
     pub replicas: Option<i64>,
     /// Pod template of its own, as in core/v1, so that it need not have what workers need, such as a GPU. Default: the
     /// workers' template.

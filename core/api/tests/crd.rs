@@ -42,7 +42,11 @@ fn the_schema_has_its_defaults_rules_and_open_parts() {
     let value = serde_json::to_value(crd()).unwrap();
     let schema = &value["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
     let spec = &schema["properties"]["spec"];
-    assert_eq!(spec["properties"]["replicas"]["default"], json!(1));
+    // The API server defaults a null only where there may be none.
+    let of_type = &spec["properties"]["replicaTypes"]["items"]["properties"]["replicas"];
+    for replicas in [&spec["properties"]["replicas"], of_type] {
+        assert_eq!((&replicas["default"], &replicas["nullable"]), (&json!(1), &json!(null)));
+    }
     for open in ["template", "affinity"] {
         assert_eq!(spec["properties"][open]["x-kubernetes-preserve-unknown-fields"], json!(true), "{open}");
     }

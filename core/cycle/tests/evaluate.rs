@@ -106,6 +106,7 @@ fn pods(job: &JobSpec) -> Vec<Pod> {
         created: LONG_AGO,
         started: Some(LONG_AGO),
         ready_changed: Some(LONG_AGO),
+        ended: None,
         node: Some("n".to_string()),
         unschedulable: None,
         waiting: None,

@@ -259,6 +259,27 @@ fn members_of_a_type_have_its_name_and_may_have_its_template() {
 }
 
 #[test]
+fn the_labels_of_a_role_are_those_that_its_pods_have() {
+    let template =
+        json!({"metadata": {"labels": {"tier": "cpu"}}, "spec": {"containers": [{"name": "s", "image": "i"}]}});
+    let mut spec = with_container(json!({}));
+    spec["template"]["metadata"] = json!({"labels": {"tier": "gpu"}});
+    let plain = job(spec.clone());
+    spec["frameworkType"] = "TensorFlow".into();
+    spec["replicaTypes"] = json!([{"name": "chief"}, {"name": "ps", "replicas": 2, "template": template}]);
+    for (job, indexes) in [(plain, vec![1, 0]), (job(spec), vec![3, 0, 2])] {
+        let sets = eto_cycle::pod::labels_by_role(&job);
+        assert_eq!(sets.len(), indexes.len());
+        for (set, index) in sets.iter().zip(indexes) {
+            let pod = built(&job, index).pod.metadata.labels.unwrap();
+            let missing: Vec<_> = set.iter().filter(|(k, v)| pod.get(*k) != Some(v)).collect();
+            assert!(missing.is_empty() && set.contains_key("tier"), "{index}: {missing:?}");
+            assert!(set.contains_key("training.kubeflow.org/replica-type"), "{set:?}");
+        }
+    }
+}
+
+#[test]
 fn a_changed_template_of_a_type_makes_new_pods() {
     let with = |image: &str| {
         let mut spec = with_container(json!({}));

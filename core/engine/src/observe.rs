@@ -37,6 +37,8 @@ pub struct Pod {
     pub started: Option<Time>,
     /// When the Ready condition last changed.
     pub ready_changed: Option<Time>,
+    /// When it ended, if it has.
+    pub ended: Option<Time>,
     /// Where it runs; `None` = not scheduled.
     pub node: Option<String>,
     /// Why the scheduler can't place it, from the `PodScheduled` condition.
@@ -51,7 +53,7 @@ pub struct Pod {
     pub exit_code: Option<i32>,
     /// How its training container ended last, be it that it has been started again since.
     pub last_end: Option<Box<ContainerEnd>>,
-    /// The `DisruptionTarget` condition is set, or it was evicted or preempted: not the job's own fault.
+    /// The `DisruptionTarget` condition is set, or its reason is one of [`is_disruption`]: not the job's own fault.
     pub disrupted: bool,
     /// Requests, else limits; 0.0 = neither.
     pub request: WorkerRequest,
@@ -80,6 +82,22 @@ impl Pod {
     pub fn is_ended(&self) -> bool {
         matches!(self.phase, WorkerPhase::Succeeded | WorkerPhase::Failed)
     }
+}
+
+/// Whether a pod that ended for this reason (`status.reason`) was ended by others: by an eviction, a node that shut down or was
+/// lost, or a kubelet that did not take it in.
+pub fn is_disruption(reason: &str) -> bool {
+    const REASONS: [&str; 8] = [
+        "Evicted",
+        "NodeLost",
+        "NodeShutdown",
+        "Terminated",
+        "Shutdown",
+        "Preempting",
+        "Preempted",
+        "UnexpectedAdmissionError",
+    ];
+    REASONS.contains(&reason)
 }
 
 /// A node as placement sees it; only what the pre-filter and the policies need.

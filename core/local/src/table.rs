@@ -115,6 +115,7 @@ impl Worker {
             created: self.created,
             started: self.started,
             ready_changed: self.changed,
+            ended: self.changed.filter(|_| matches!(self.state, State::Ended(_))),
             node: Some(NODE.to_owned()),
             unschedulable: None,
             waiting: matches!(self.state, State::BackOff(_)).then(|| "CrashLoopBackOff".to_owned()),

@@ -187,16 +187,27 @@ impl Writer {
         self.write(BUDGETS, api.create(&parameters, budget)).await
     }
 
-    /// Makes the job's own budget as given.
-    pub async fn change_budget(&self, namespace: &str, name: &str, budget: &Budget) -> Result<Budget, WriteError> {
+    /// Makes the budget of that UID as given; `Conflict` or `Invalid` where there is none, or another one of its name.
+    pub async fn change_budget(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        budget: Budget,
+    ) -> Result<Budget, WriteError> {
         let api: Api<Budget> = Api::namespaced(self.client.clone(), namespace);
+        let budget = of_uid(budget, uid);
         let parameters = PatchParams::apply(labels::MANAGER).force();
-        self.write(BUDGETS, api.patch(name, &parameters, &Patch::Apply(budget))).await
+        self.write(BUDGETS, api.patch(name, &parameters, &Patch::Apply(&budget))).await
     }
 
-    pub async fn delete_budget(&self, namespace: &str, name: &str) -> Result<(), WriteError> {
+    /// Deletes the budget of that UID; done, too, where it is gone and another one has its name.
+    pub async fn delete_budget(&self, namespace: &str, name: &str, uid: &str) -> Result<(), WriteError> {
         let api: Api<Budget> = Api::namespaced(self.client.clone(), namespace);
-        self.write(BUDGETS, api.delete(name, &DeleteParams::default())).await.map(drop)
+        match self.write(BUDGETS, api.delete(name, &only(uid))).await {
+            Ok(_) | Err(WriteError::Gone | WriteError::Conflict(_)) => Ok(()),
+            Err(e) => Err(e),
+        }
     }
 
     /// Deletes a job and, in the background, what it owns.
@@ -215,6 +226,12 @@ fn only(uid: &str) -> DeleteParams {
         preconditions: Some(Preconditions { uid: Some(uid.to_owned()), resource_version: None }),
         ..DeleteParams::default()
     }
+}
+
+/// An apply that names a UID neither makes the object nor takes over another one.
+fn of_uid(mut budget: Budget, uid: &str) -> Budget {
+    budget.metadata.uid = Some(uid.to_owned());
+    budget
 }
 
 /// The merge patch (RFC 7386) that turns `old` into `new`; `None` where they are equal.
@@ -256,6 +273,14 @@ mod tests {
         assert_eq!(merge_patch(&old, &new), Some(patch));
         assert_eq!(merge_patch(&new, &new), None);
         assert_eq!(merge_patch(&Value::Null, &new), Some(new));
+    }
+
+    #[test]
+    fn changes_and_deletes_are_of_one_uid() {
+        let body = serde_json::to_value(of_uid(Budget::default(), "u")).unwrap_or_default();
+        assert_eq!(body.pointer("/metadata/uid"), Some(&json!("u")));
+        let preconditions = only("u").preconditions.unwrap_or_default();
+        assert_eq!((preconditions.uid.as_deref(), preconditions.resource_version), (Some("u"), None));
     }
 
     #[test]

@@ -3,6 +3,8 @@
 //! One fault makes all members of a round fail, so only the first is blamed; where several are seen at once nobody is. And
 //! not before the next round runs with the failure still charged: peers of a lost member fail too, and that is known later.
 
+use std::time::Duration;
+
 use eto_engine::observe::Pod;
 use eto_engine::plan::{Event, EventReason, Group};
 use eto_engine::state::{JobState, Phase};
@@ -64,7 +66,8 @@ pub(crate) fn note_failure(context: &Context, job: &Job, mind: &mut Mind, first:
     if held {
         let among_others = pods.iter().any(|p| p.node.as_ref().is_some_and(|n| *n != suspect.node));
         let of = format!("{}/{}", suspect.pod, suspect.generation);
-        context.caches.nodes.fault(Failure { of, job: job.uid.clone(), node: suspect.node.clone(), among_others });
+        let failure = Failure { of, job: job.uid.clone(), node: suspect.node.clone(), among_others };
+        context.caches.nodes.fault(failure, Duration::ZERO);
     }
     mind.suspect = None;
 }

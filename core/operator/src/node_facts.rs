@@ -27,7 +27,7 @@ pub(crate) struct NodeFacts {
     faulty: BTreeSet<String>,
     /// Pods that are to go, by UID.
     leaving: BTreeMap<String, Announced>,
-    /// The nodes that these are on.
+    /// The nodes that go with pods of the job. Not those of pods that go by themselves: their nodes stay.
     ending: BTreeSet<String>,
 }
 
@@ -38,8 +38,7 @@ impl NodeFacts {
         let is_sick = |n: &&str| nodes.is_sick(n) || context.caches.leases.is_silent(n);
         let sick = on.filter(is_sick).map(str::to_owned).collect();
         let leaving = nodes.leaving(pods, || template::annotation_keys(object));
-        let ending = pods.iter().filter(|p| leaving.contains_key(&p.uid)).filter_map(|p| p.node.clone()).collect();
-        NodeFacts { sick, faulty: nodes.faulty(pods), leaving, ending }
+        NodeFacts { sick, faulty: nodes.faulty(pods), leaving, ending: nodes.ending(pods) }
     }
 
     pub(crate) fn facts(&self) -> PlanFacts<'_> {
@@ -65,7 +64,7 @@ impl NodeFacts {
         Some(placement::fits(&candidates, &template.request))
     }
 
-    /// What a new pod of the job is kept off: never to come back to the node that it replaces one on.
+    /// What a new pod of the job is kept off: never to come back to a node that goes.
     pub(crate) fn keep_off(&self, context: &Context) -> KeepOff {
         let never: Vec<String> = self.ending.iter().take(NAMES).cloned().collect();
         let nodes = &context.caches.nodes;

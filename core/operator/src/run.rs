@@ -229,7 +229,9 @@ async fn work(context: &Context, evaluator: Evaluator, stop: watch::Receiver<boo
 async fn follow_leadership(context: Context, mut stop: watch::Receiver<bool>) {
     let mut leading = context.leadership.follow();
     loop {
-        if *leading.borrow_and_update() {
+        let leads = *leading.borrow_and_update();
+        context.caches.nodes.lead(leads);
+        if leads {
             tokio::select! {
                 () = checkpoint::read(&context) => {}
                 changed = leading.changed() => {

@@ -120,6 +120,7 @@ impl World {
             created: Time(self.now),
             started: None,
             ready_changed: None,
+            ended: None,
             node: None,
             unschedulable: None,
             waiting: None,

@@ -168,13 +168,22 @@ pub(crate) fn owner(job: &ElasticJob) -> Option<OwnerReference> {
     })
 }
 
-/// Labels that all pods of a job have, whatever their round and index: what budgets and services of others may select
-/// them by.
-pub fn common_labels(job: &ElasticJob) -> BTreeMap<String, String> {
-    let template = template::merged(job, Role::Worker).ok().flatten();
-    let mut all = template.and_then(|t| t.metadata).and_then(|m| m.labels).unwrap_or_default();
-    all.extend(shared_labels(job).map(|(k, v)| (k.to_string(), v)));
-    all
+/// Labels that pods of a job have by their role, whatever their round and index: what budgets and services of others may
+/// select them by. One set for each role, the worker's first.
+pub fn labels_by_role(job: &ElasticJob) -> Vec<BTreeMap<String, String>> {
+    let of = |role: Role<'_>| {
+        let template = template::merged(job, role).ok().flatten();
+        let mut all = template.and_then(|t| t.metadata).and_then(|m| m.labels).unwrap_or_default();
+        let own = shared_labels(job).into_iter().chain(role_labels(role));
+        all.extend(own.map(|(k, v)| (k.to_string(), v)));
+        all
+    };
+    Role::all(job).into_iter().map(of).collect()
+}
+
+fn role_labels(role: Role<'_>) -> [(&'static str, String); 3] {
+    [labels::ROLE, labels::KUBEFLOW_JOB_ROLE, labels::KUBEFLOW_REPLICA_TYPE]
+        .map(|label| (label, role.name().to_string()))
 }
 
 fn shared_labels(job: &ElasticJob) -> [(&'static str, String); 5] {
@@ -190,18 +199,15 @@ fn shared_labels(job: &ElasticJob) -> [(&'static str, String); 5] {
 
 fn own_labels(job: &ElasticJob, new: &NewPod) -> BTreeMap<String, String> {
     let (role, within) = Role::of(job, new.index);
-    let role = role.name();
     [
-        (labels::ROLE, role.to_string()),
         (labels::ROUND, new.round.to_string()),
         (labels::ROUND_SIZE, new.size.to_string()),
         (labels::INDEX, new.index.to_string()),
         (labels::TEMPLATE_HASH, template::hash(job)),
-        (labels::KUBEFLOW_JOB_ROLE, role.to_string()),
-        (labels::KUBEFLOW_REPLICA_TYPE, role.to_string()),
         (labels::KUBEFLOW_REPLICA_INDEX, within.to_string()),
     ]
     .into_iter()
+    .chain(role_labels(role))
     .chain(shared_labels(job))
     .chain(agent_labels(new))
     .map(|(k, v)| (k.to_string(), v))

@@ -7,7 +7,7 @@ use super::step::Step;
 use super::{Action, EventReason};
 use crate::contract::WorkerPhase;
 use crate::job::{CleanPods, RestartPolicy};
-use crate::observe::Pod;
+use crate::observe::{self, Pod};
 use crate::state::{ConditionReason, LossClass, Phase, RoundCause};
 use crate::time::Time;
 
@@ -275,15 +275,5 @@ pub(super) fn because(pod: &Pod) -> String {
 
 /// Ways of a pod's end that are nobody's fault.
 pub(super) fn is_disruption(pod: &Pod) -> bool {
-    const REASONS: [&str; 8] = [
-        "Evicted",
-        "NodeLost",
-        "NodeShutdown",
-        "Terminated",
-        "Shutdown",
-        "Preempting",
-        "Preempted",
-        "UnexpectedAdmissionError",
-    ];
-    pod.disrupted || pod.deleting.is_some() || pod.reason.as_deref().is_some_and(|r| REASONS.contains(&r))
+    pod.disrupted || pod.deleting.is_some() || pod.reason.as_deref().is_some_and(observe::is_disruption)
 }

@@ -111,6 +111,7 @@ pub(crate) fn pod(index: u32, round: u64, size: u32) -> Pod {
         created: ago(50_000),
         started: Some(ago(50_000)),
         ready_changed: Some(ago(50_000)),
+        ended: None,
         node: Some(format!("node-{index}")),
         unschedulable: None,
         waiting: None,

@@ -118,6 +118,7 @@ impl World {
             created: self.now,
             started: None,
             ready_changed: None,
+            ended: None,
             node: None,
             ..pod(new.index, new.round, new.size)
         });

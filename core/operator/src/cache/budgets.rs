@@ -13,14 +13,14 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::core::{Selector, SelectorExt};
 
 /// After a write that failed for good, the next try for that job.
-const HOLD: Duration = Duration::from_secs(300);
+pub const HOLD: Duration = Duration::from_secs(300);
 
-/// What is to be done about a job's budget.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// What is to be done about a job's budget. Of one that is there, with its UID: another one may have its name by now.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Due {
     Create(u32),
-    Change(u32),
-    Delete,
+    Change(u32, String),
+    Delete(String),
 }
 
 /// All budgets in the namespaces that are served.
@@ -43,6 +43,7 @@ struct Inner {
 
 #[derive(Debug, PartialEq)]
 struct Known {
+    uid: String,
     /// UID of the ElasticJob that owns it; `None` = somebody else's.
     owner: Option<String>,
     min_available: Option<u32>,
@@ -70,11 +71,12 @@ impl Inner {
         Some(known.touches(key))
     }
 
-    /// Whether somebody else's budget selects pods with these labels.
-    fn is_others(&self, namespace: &str, labels: impl FnOnce() -> BTreeMap<String, String>) -> bool {
+    /// Whether somebody else's budget selects pods with any of these sets of labels.
+    fn is_others(&self, namespace: &str, labels: impl FnOnce() -> Vec<BTreeMap<String, String>>) -> bool {
         let Some(others) = self.others.get(namespace) else { return false };
-        let labels = labels();
-        others.values().any(|s| Selector::try_from(s.clone()).is_ok_and(|s| s.matches(&labels)))
+        let sets = labels();
+        let selects = |s: Selector| sets.iter().any(|labels| s.matches(labels));
+        others.values().any(|s| Selector::try_from(s.clone()).is_ok_and(selects))
     }
 }
 
@@ -103,6 +105,8 @@ impl Budgets {
                 return None;
             }
             i.remove(&key);
+            // What was refused was about what it was before.
+            i.held.remove(&key);
             if let Some(selector) = &known.selector {
                 i.others.entry(key.namespace.clone()).or_default().insert(key.name.clone(), selector.clone());
             }
@@ -113,11 +117,17 @@ impl Budgets {
     }
 
     pub fn gone(&self, budget: &PodDisruptionBudget) -> Option<Touched> {
-        self.forget(&key(budget)?)
+        let key = key(budget)?;
+        self.with(|i| i.remove(&key))
     }
 
-    pub fn forget(&self, key: &JobKey) -> Option<Touched> {
-        self.with(|i| i.remove(key))
+    /// The one of this UID is gone, by our own delete or by the answer to a write.
+    pub fn forget(&self, key: &JobKey, uid: &str) {
+        self.with(|i| {
+            if i.known.get(key).is_some_and(|known| known.uid == uid) {
+                i.remove(key);
+            }
+        });
     }
 
     pub fn list_begins(&self) {
@@ -141,13 +151,13 @@ impl Budgets {
     }
 
     /// What is to be done so that the job (of this UID) has the budget that is `wanted`. Nothing before all are known.
-    /// `labels`: of the job's pods, asked for only where somebody else has a budget in the namespace.
+    /// `labels`: of the job's pods, a set for each role; asked for only where somebody else has a budget in the namespace.
     pub fn due(
         &self,
         job: &JobKey,
         uid: &str,
         wanted: Option<u32>,
-        labels: impl FnOnce() -> BTreeMap<String, String>,
+        labels: impl FnOnce() -> Vec<BTreeMap<String, String>>,
     ) -> Option<Due> {
         self.with(|i| {
             if !i.read {
@@ -162,8 +172,8 @@ impl Budgets {
             }
             match (own, wanted.filter(|_| !i.is_others(&job.namespace, labels))) {
                 (None, Some(n)) => Some(Due::Create(n)),
-                (Some(k), Some(n)) if k.min_available != Some(n) => Some(Due::Change(n)),
-                (Some(_), None) => Some(Due::Delete),
+                (Some(k), Some(n)) if k.min_available != Some(n) => Some(Due::Change(n, k.uid.clone())),
+                (Some(k), None) => Some(Due::Delete(k.uid.clone())),
                 _ => None,
             }
         })
@@ -183,7 +193,8 @@ fn known(budget: &PodDisruptionBudget) -> Known {
         _ => None,
     };
     let selector = spec.and_then(|s| s.selector.clone()).filter(|_| job.is_none());
-    Known { owner: job.map(|o| o.uid.clone()), min_available, selector }
+    let uid = budget.metadata.uid.clone().unwrap_or_default();
+    Known { uid, owner: job.map(|o| o.uid.clone()), min_available, selector }
 }
 
 #[cfg(test)]
@@ -195,14 +206,20 @@ mod tests {
     fn budget(name: &str, spec: &Value, owner: Option<&str>) -> PodDisruptionBudget {
         let reference = |uid: &str| json!([{"apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "name": "j", "uid": uid, "controller": true}]);
         serde_json::from_value(json!({
-            "metadata": {"namespace": "n", "name": name, "ownerReferences": owner.map(reference)}, "spec": spec,
+            "metadata": {"namespace": "n", "name": name, "uid": format!("{name} of {owner:?}"), "ownerReferences": owner.map(reference)}, "spec": spec,
         }))
         .unwrap()
     }
 
+    /// Of the job's own.
+    const UID: &str = "j of Some(\"u\")";
+
     fn due(budgets: &Budgets, wanted: Option<u32>) -> Option<Due> {
         let key = JobKey { namespace: "n".into(), name: "j".into() };
-        budgets.due(&key, "u", wanted, || [("team".to_owned(), "a".to_owned())].into())
+        budgets.due(&key, "u", wanted, || {
+            let of = |role: &str| [("team", "a"), ("role", role)].map(|(k, v)| (k.to_owned(), v.to_owned())).into();
+            vec![of("worker"), of("ps")]
+        })
     }
 
     fn read(known: &[PodDisruptionBudget]) -> Budgets {
@@ -223,8 +240,8 @@ mod tests {
         let own = budget("j", &json!({"minAvailable": 2}), Some("u"));
         let key = JobKey { namespace: "n".into(), name: "j".into() };
         assert_eq!((budgets.seen(&own), budgets.seen(&own)), (Some(Touched::Job(key)), None));
-        assert_eq!((due(&budgets, Some(2)), due(&budgets, Some(1))), (None, Some(Due::Change(1))));
-        assert_eq!(due(&budgets, None), Some(Due::Delete));
+        assert_eq!((due(&budgets, Some(2)), due(&budgets, Some(1))), (None, Some(Due::Change(1, UID.into()))));
+        assert_eq!(due(&budgets, None), Some(Due::Delete(UID.into())));
         budgets.list_begins();
         budgets.list_ends();
         assert_eq!(due(&budgets, Some(2)), Some(Due::Create(2)), "somebody took it away");
@@ -244,7 +261,14 @@ mod tests {
         let own = budget("j", &json!({"minAvailable": 2}), Some("u"));
         assert_eq!(due(&read(&[theirs("b"), own.clone()]), Some(2)), None);
         assert_eq!(due(&read(&[theirs("a")]), Some(2)), None);
-        assert_eq!(due(&read(&[theirs("a"), own]), Some(2)), Some(Due::Delete), "two would let nobody be evicted");
+        assert_eq!(
+            due(&read(&[theirs("a"), own]), Some(2)),
+            Some(Due::Delete(UID.into())),
+            "two would let nobody be evicted"
+        );
+        let of_role = |role: &str| budget("theirs", &json!({"selector": {"matchLabels": {"role": role}}}), None);
+        assert_eq!(due(&read(&[of_role("ps")]), Some(2)), None, "of one role is enough");
+        assert_eq!(due(&read(&[of_role("evaluator")]), Some(2)), Some(Due::Create(2)));
         let all = budget("theirs", &json!({"selector": {}}), None);
         let budgets = read(std::slice::from_ref(&all));
         assert_eq!((due(&budgets, Some(2)), budgets.gone(&all)), (None, Some(Touched::Namespace("n".into()))));
@@ -254,7 +278,22 @@ mod tests {
     #[test]
     fn one_that_can_not_be_written_is_not_tried_all_the_time() {
         let budgets = read(&[]);
-        budgets.hold(&JobKey { namespace: "n".into(), name: "j".into() });
+        let key = JobKey { namespace: "n".into(), name: "j".into() };
+        budgets.hold(&key);
         assert_eq!(due(&budgets, Some(2)), None);
+        budgets.seen(&budget("j", &json!({"minAvailable": 3}), Some("u")));
+        assert_eq!(due(&budgets, Some(2)), Some(Due::Change(2, UID.into())), "it is another one by now");
+    }
+
+    #[test]
+    fn our_own_delete_makes_no_other_budget_of_that_name_unknown() {
+        let key = JobKey { namespace: "n".into(), name: "j".into() };
+        let budgets = read(&[budget("j", &json!({"minAvailable": 2}), Some("u"))]);
+        budgets.seen(&budget("j", &json!({"minAvailable": 2}), None));
+        budgets.forget(&key, UID);
+        assert_eq!(due(&budgets, Some(2)), None, "somebody else's is there");
+        let budgets = read(&[budget("j", &json!({"minAvailable": 2}), Some("u"))]);
+        budgets.forget(&key, UID);
+        assert_eq!(due(&budgets, Some(2)), Some(Due::Create(2)));
     }
 }

@@ -41,8 +41,8 @@ struct Inner {
     ends: HashMap<String, End>,
     /// Nodes that have a fault, and which.
     faulty: HashMap<String, String>,
-    /// Pods that say themselves that they will go, by UID, and the annotation that says so.
-    pods_to_go: HashMap<String, (String, Announced)>,
+    /// Pods that say themselves that they will go, by UID, and what says so.
+    pods_to_go: HashMap<String, Vec<(Found, Announced)>>,
     /// Nodes that were there and are not any more, and since when.
     left: HashMap<String, Instant>,
     /// What each bound pod asks for, by pod UID.
@@ -50,6 +50,8 @@ struct Inner {
     /// Sums of `bound` by node.
     sums: HashMap<String, WorkerRequest>,
     quarantine: Quarantine,
+    /// This replica leads, and so tells of what comes.
+    leads: bool,
     /// Nodes that were put into quarantine and are not told of, and the UID of the job whose failure was the last.
     told_of: BTreeMap<String, String>,
     listing_nodes: Option<HashSet<String>>,
@@ -99,6 +101,27 @@ impl Inner {
         let pods = there.map(|(uid, _)| uid.clone()).collect();
         self.ends.insert(name.to_owned(), End { announced, seen: Instant::now(), pods });
         true
+    }
+
+    /// What a pod says of its own end. The time that is left counts from when a sign was first seen as it is now.
+    fn note_pod(&mut self, uid: &str, found: Vec<Found>) {
+        let mut known = self.pods_to_go.remove(uid).unwrap_or_default();
+        if found.is_empty() {
+            return;
+        }
+        let entry = |found: Found| {
+            let same = known.iter().position(|(f, _)| *f == found).map(|at| known.swap_remove(at));
+            same.unwrap_or_else(|| {
+                let announced = announced(&found, "the pod");
+                (found, announced)
+            })
+        };
+        self.pods_to_go.insert(uid.to_owned(), found.into_iter().map(entry).collect());
+    }
+
+    /// The end of the node that a pod is on, where it is to go with it.
+    fn end_with_node(&self, pod: &Pod) -> Option<&End> {
+        self.ends.get(pod.node.as_ref()?).filter(|end| end.pods.contains(&pod.uid))
     }
 
     /// True if that is news.
@@ -175,20 +198,12 @@ impl Nodes {
         let ended =
             pod.status.as_ref().and_then(|s| s.phase.as_deref()).is_some_and(|p| p == "Succeeded" || p == "Failed");
         let node = pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty() && !ended);
-        let end = self.signs.end_of_pod(pod).filter(|_| !ended);
+        let found = if ended { Vec::new() } else { self.signs.ends_of_pod(pod) };
         self.with(|i| {
             if let Some(listing) = &mut i.listing_pods {
                 listing.insert(uid.clone());
             }
-            match end {
-                Some(found) => {
-                    let new = || (found.key.clone(), announced(&found, "the pod"));
-                    i.pods_to_go.entry(uid.clone()).or_insert_with(new);
-                }
-                None => {
-                    i.pods_to_go.remove(&uid);
-                }
-            }
+            i.note_pod(&uid, found);
             i.release(&uid);
             if let (Some(node), Some(spec)) = (node, pod.spec.as_ref()) {
                 let request = resources::scheduling(spec);
@@ -234,19 +249,23 @@ impl Nodes {
 
     /// Those of a job's pods that are to go, by UID: with their nodes, or by themselves. Who came after the end of its node
     /// was announced stays until it comes: it would only go to and fro. So would one whose template has the annotation;
-    /// `template` tells which it has, and is asked only where that matters.
+    /// `template` tells which it has, and is asked only where that matters. Of several ends the one that leaves least time.
     pub fn leaving(&self, pods: &[Pod], template: impl FnOnce() -> BTreeSet<String>) -> BTreeMap<String, Announced> {
         self.with(|i| {
-            let with_node = |p: &Pod| {
-                let end = i.ends.get(p.node.as_ref()?)?;
-                end.pods.contains(&p.uid).then(|| end.announced.clone())
-            };
             let says_so = |p: &Pod| i.pods_to_go.get(&p.uid);
             let template = if pods.iter().any(|p| says_so(p).is_some()) { template() } else { BTreeSet::new() };
-            let by_itself = |p: &Pod| says_so(p).filter(|(key, _)| !template.contains(key)).map(|(_, a)| a.clone());
-            let of = |p: &Pod| by_itself(p).or_else(|| with_node(p));
+            let of = |p: &Pod| {
+                let own = says_so(p).into_iter().flatten().filter(|(f, _)| !template.contains(&f.key)).map(|(_, a)| a);
+                let all = own.chain(i.end_with_node(p).map(|end| &end.announced));
+                all.min_by_key(|a| (a.by.is_none(), a.by)).cloned()
+            };
             pods.iter().filter_map(|p| Some((p.uid.clone(), of(p)?))).collect()
         })
+    }
+
+    /// Those of the nodes that these pods are on which will go, and the pods with them.
+    pub fn ending(&self, pods: &[Pod]) -> BTreeSet<String> {
+        self.with(|i| pods.iter().filter(|p| i.end_with_node(p).is_some()).filter_map(|p| p.node.clone()).collect())
     }
 
     /// Those of the nodes that these pods are on which have a fault.
@@ -260,12 +279,15 @@ impl Nodes {
         all.into_iter().collect()
     }
 
-    /// A worker failed on a node. True if that puts the node into quarantine.
-    pub fn fault(&self, failure: Failure) -> bool {
+    /// A worker failed on a node, so long ago. True if that puts the node into quarantine.
+    pub fn fault(&self, failure: Failure, age: Duration) -> bool {
+        let now = Instant::now();
+        // A moment that can't be told is long ago.
+        let Some(at) = now.checked_sub(age) else { return false };
         self.with(|i| {
             let (node, job) = (failure.node.clone(), failure.job.clone());
-            let put_in = i.quarantine.note(failure, Instant::now());
-            if put_in {
+            let put_in = i.quarantine.note(failure, at, now);
+            if put_in && i.leads {
                 i.told_of.insert(node, job);
             }
             put_in
@@ -282,9 +304,26 @@ impl Nodes {
         self.with(|i| i.quarantine.held(Instant::now()).iter().cloned().collect())
     }
 
-    /// Nodes that came into quarantine since this was asked last, with the UID of the job whose failure was the last.
+    /// Whether this replica leads: what comes into quarantine meanwhile is told by who does.
+    pub fn lead(&self, leads: bool) {
+        self.with(|i| {
+            i.leads = leads;
+            i.told_of.clear();
+        });
+    }
+
+    /// Nodes that came into quarantine since this was asked last, while this replica leads, and are in it; with the UID of
+    /// the job whose failure was the last.
     pub fn newly_quarantined(&self) -> BTreeMap<String, String> {
-        self.with(|i| std::mem::take(&mut i.told_of))
+        self.with(|i| {
+            if i.told_of.is_empty() {
+                return BTreeMap::new();
+            }
+            let mut told = std::mem::take(&mut i.told_of);
+            let held = i.quarantine.held(Instant::now());
+            told.retain(|node, _| held.contains(node));
+            told
+        })
     }
 
     /// How many nodes are to go, have a fault, and are in quarantine.

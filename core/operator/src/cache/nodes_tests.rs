@@ -105,6 +105,50 @@ fn a_pod_may_say_itself_that_it_will_go_unless_its_template_says_so() {
 }
 
 #[test]
+fn of_what_a_pod_says_of_its_end_the_one_that_leaves_least_time_holds() {
+    let list = "example.com/a,example.com/b=soon@5m,example.com/b=now@30s,example.com/c@2m";
+    let settings = settings::Nodes { leaving_annotations: list.into(), ..settings::Nodes::default() };
+    let nodes = Nodes::new(&settings);
+    let told = |annotations: &[(&str, &str)], template: &[&str]| {
+        let mut going = pod("u", "n", "1", "Running");
+        let all = annotations.iter().map(|(k, v)| (format!("example.com/{k}"), (*v).to_owned())).collect();
+        going.metadata.annotations = Some(all);
+        nodes.pod(&going);
+        let of_template = || template.iter().map(|k| format!("example.com/{k}")).collect();
+        let told = nodes.leaving(&[observed("n")], of_template);
+        told.get("u").map(|a| (a.why.replace("annotation example.com/", "").replace(" of the pod", ""), a.by))
+    };
+    let why = |told: &Option<(String, Option<eto_engine::time::Time>)>| told.as_ref().map(|(why, _)| why.clone());
+    let first = told(&[("a", ""), ("b", "soon")], &[]);
+    assert_eq!(why(&first).as_deref(), Some("b"));
+    assert_eq!(told(&[("a", ""), ("b", "soon")], &[]), first, "told again it counts from the first word");
+    assert_eq!(why(&told(&[("a", ""), ("b", "soon")], &["b"])).as_deref(), Some("a"));
+    assert_eq!(why(&told(&[("a", ""), ("b", "soon"), ("c", "")], &["a"])).as_deref(), Some("c"));
+    let now = told(&[("a", ""), ("b", "now"), ("c", "")], &["a"]);
+    assert!(why(&now).as_deref() == Some("b") && now.unwrap().1 < first.unwrap().1);
+    assert_eq!(told(&[("a", "")], &["a"]), None);
+}
+
+#[test]
+fn a_pod_that_goes_by_itself_leaves_its_node_to_others() {
+    let settings = settings::Nodes { leaving_annotations: "example.com/go".into(), ..settings::Nodes::default() };
+    let nodes = Nodes::new(&settings);
+    nodes.seen(&node());
+    let mut going = pod("u", "n", "1", "Running");
+    going.metadata.annotations = Some([("example.com/go".to_owned(), String::new())].into());
+    nodes.pod(&going);
+    assert_eq!(
+        (nodes.leaving(&[observed("n")], BTreeSet::new).len(), nodes.ending(&[observed("n")])),
+        (1, BTreeSet::new())
+    );
+    let mut leaving = node();
+    let taint = json!({"key": "karpenter.sh/disrupted", "effect": "NoSchedule"});
+    leaving.spec.as_mut().unwrap().taints = Some(vec![serde_json::from_value(taint).unwrap()]);
+    nodes.seen(&leaving);
+    assert_eq!(nodes.ending(&[observed("n")]), ["n".to_owned()].into(), "its node goes too");
+}
+
+#[test]
 fn a_known_end_comes_its_notice_after_it_was_first_seen() {
     let nodes = Nodes::default();
     let mut spot = node();
@@ -149,17 +193,35 @@ fn lists_take_what_they_do_not_have() {
 fn a_failure_counts_once_on_its_node() {
     let nodes = Nodes::default();
     let on = |of: &str, node: &str| Failure { of: of.into(), job: "j".into(), node: node.into(), among_others: true };
+    nodes.lead(true);
     for (of, node) in [("a", "n"), ("b", "n"), ("a", "n"), ("c", "m")] {
-        nodes.fault(on(of, node));
+        nodes.fault(on(of, node), Duration::ZERO);
     }
     assert_eq!(nodes.faults(), [("n".to_owned(), 2), ("m".to_owned(), 1)].into());
     assert!(nodes.quarantined().is_empty(), "the job fails elsewhere too");
     for (of, job) in [("d", "k"), ("e", "k")] {
-        nodes.fault(Failure { job: job.into(), ..on(of, "n") });
+        nodes.fault(Failure { job: job.into(), ..on(of, "n") }, Duration::ZERO);
     }
     assert_eq!(nodes.quarantined(), ["n"]);
     assert_eq!(nodes.newly_quarantined(), [("n".to_owned(), "k".to_owned())].into());
     assert!(nodes.newly_quarantined().is_empty(), "told once");
+}
+
+#[test]
+fn only_the_leader_tells_of_quarantine_and_only_while_it_lasts() {
+    let nodes = Nodes::new(&settings::Nodes { quarantine_failures: 1, ..settings::Nodes::default() });
+    let on = |of: &str, node: &str| Failure { of: of.into(), job: of.into(), node: node.into(), among_others: true };
+    assert!(nodes.fault(on("a", "n"), Duration::ZERO));
+    nodes.lead(true);
+    assert!(nodes.newly_quarantined().is_empty(), "the leader of then has told of it");
+    assert!(nodes.fault(on("b", "m"), Duration::ZERO) && nodes.fault(on("c", "o"), Duration::ZERO));
+    nodes.with(|i| i.told_of.insert("out again".into(), "d".into()));
+    let told = [("m".to_owned(), "b".to_owned()), ("o".to_owned(), "c".to_owned())];
+    assert_eq!(nodes.newly_quarantined(), told.into());
+    nodes.fault(on("e", "p"), Duration::ZERO);
+    nodes.lead(false);
+    nodes.lead(true);
+    assert!(nodes.newly_quarantined().is_empty());
 }
 
 #[test]

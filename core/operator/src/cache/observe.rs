@@ -3,7 +3,7 @@
 use eto_api::labels;
 use eto_cycle::resources;
 use eto_engine::contract::{Readiness, WorkerPhase};
-use eto_engine::observe::{ContainerEnd, Pod};
+use eto_engine::observe::{ContainerEnd, Pod, is_disruption};
 use eto_engine::state::RoundMode;
 use eto_engine::time::Time;
 use eto_membership::last_lines;
@@ -21,10 +21,7 @@ pub(crate) fn observe(pod: &core::Pod) -> Option<Pod> {
     let initial = || status.and_then(|s| s.init_container_statuses.as_ref()).into_iter().flatten();
     let reason = status.and_then(|s| s.reason.clone());
     let disrupted = condition(pod, "DisruptionTarget").is_some_and(|c| c.status == "True")
-        || matches!(
-            reason.as_deref(),
-            Some("Evicted" | "NodeLost" | "NodeShutdown" | "Preempting" | "Shutdown" | "Terminated")
-        );
+        || reason.as_deref().is_some_and(is_disruption);
     let round = label(labels::ROUND)?.parse().ok()?;
     let first = pod.spec.as_ref().and_then(|s| s.containers.first());
     let training = first.and_then(|first| statuses().find(|c| c.name == first.name));
@@ -46,6 +43,7 @@ pub(crate) fn observe(pod: &core::Pod) -> Option<Pod> {
         created: meta.creation_timestamp.as_ref().map(time).unwrap_or_default(),
         started: status.and_then(|s| s.start_time.as_ref()).map(time),
         ready_changed: ready.and_then(|c| c.last_transition_time.as_ref()).map(time),
+        ended: ended(pod, ready),
         node: pod.spec.as_ref().and_then(|s| s.node_name.clone()).filter(|n| !n.is_empty()),
         unschedulable: scheduled
             .filter(|c| c.status == "False" && c.reason.as_deref() == Some("Unschedulable"))
@@ -61,6 +59,16 @@ pub(crate) fn observe(pod: &core::Pod) -> Option<Pod> {
         disrupted,
         request: pod.spec.as_ref().map(resources::utilisation).unwrap_or_default(),
     })
+}
+
+/// When a pod ended: with the last of its containers; where they do not say, when it stopped being ready, or at the earliest,
+/// when it was made. `None` while it lives.
+fn ended(pod: &core::Pod, ready: Option<&PodCondition>) -> Option<Time> {
+    let status = pod.status.as_ref().filter(|s| matches!(s.phase.as_deref(), Some("Succeeded" | "Failed")))?;
+    let all = status.init_container_statuses.iter().chain(&status.container_statuses).flatten();
+    let last = all.filter_map(|c| c.state.as_ref()?.terminated.as_ref()?.finished_at.as_ref()).max_by_key(|at| at.0);
+    let at = last.or_else(|| ready?.last_transition_time.as_ref());
+    Some(at.or(pod.metadata.creation_timestamp.as_ref()).map(time).unwrap_or_default())
 }
 
 /// How a container ended last: now, or before it was started again.
@@ -210,6 +218,25 @@ mod tests {
             }))
         };
         assert_eq!((ended("Evicted", 137).disrupted, ended("Evicted", 137).exit_code), (true, Some(137)));
+        assert!(ended("Preempted", 137).disrupted && ended("UnexpectedAdmissionError", 1).disrupted);
         assert!(!ended("Error", 1).disrupted);
+    }
+
+    #[test]
+    fn a_pod_ended_with_the_last_of_its_containers() {
+        let end = |phase: &str, finished: &[&str], conditions: serde_json::Value| {
+            let container = |at: &&str| {
+                let state = json!({"terminated": {"exitCode": 1, "finishedAt": at}});
+                json!({"name": "c", "restartCount": 0, "image": "i", "imageID": "", "ready": false, "state": state})
+            };
+            let all: Vec<_> = finished.iter().map(container).collect();
+            let got = pod(&json!({"phase": phase, "conditions": conditions, "containerStatuses": all}));
+            got.ended.map(|at| (at.0 - got.created.0) / 1000)
+        };
+        let ready = json!([{"type": "Ready", "status": "False", "lastTransitionTime": "2026-01-01T00:00:09Z"}]);
+        assert_eq!(end("Failed", &["2026-01-01T00:00:05Z", "2026-01-01T00:00:07Z"], ready.clone()), Some(7));
+        assert_eq!(end("Failed", &[], ready.clone()), Some(9));
+        assert_eq!(end("Succeeded", &[], json!([])), Some(0));
+        assert_eq!(end("Running", &["2026-01-01T00:00:05Z"], ready), None);
     }
 }

@@ -247,6 +247,7 @@ mod tests {
             created: Time(0),
             started: None,
             ready_changed: None,
+            ended: None,
             node: None,
             unschedulable: None,
             waiting: None,

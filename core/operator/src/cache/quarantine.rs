@@ -49,15 +49,15 @@ impl Quarantine {
         Quarantine { limit, half_life, failures: HashMap::new(), held: BTreeSet::new(), counted: None }
     }
 
-    /// Counts a failure; true if that puts its node in.
-    pub(super) fn note(&mut self, failure: Failure, now: Instant) -> bool {
-        if self.failures.contains_key(&failure.of) {
+    /// Counts a failure that came at `at`; true if that puts its node in. One that would be forgotten by now is none.
+    pub(super) fn note(&mut self, failure: Failure, at: Instant, now: Instant) -> bool {
+        if self.failures.contains_key(&failure.of) || now.saturating_duration_since(at) >= self.memory() {
             return false;
         }
         self.forget(now);
         let node = failure.node.clone();
         let before = self.held(now).contains(&node);
-        self.failures.insert(failure.of.clone(), (failure, now));
+        self.failures.insert(failure.of.clone(), (failure, at));
         self.counted = None;
         !before && self.held(now).contains(&node)
     }
@@ -107,8 +107,13 @@ impl Quarantine {
         all
     }
 
+    /// For how long a failure is remembered.
+    pub(super) fn memory(&self) -> Duration {
+        self.half_life.saturating_mul(FORGOTTEN).max(super::nodes::REMEMBERED)
+    }
+
     fn forget(&mut self, now: Instant) {
-        let longest = self.half_life.saturating_mul(FORGOTTEN).max(super::nodes::REMEMBERED);
+        let longest = self.memory();
         self.failures.retain(|_, (_, at)| now.saturating_duration_since(*at) < longest);
         if self.failures.len() >= MOST
             && let Some(oldest) = self.failures.iter().min_by_key(|(_, (_, at))| *at).map(|(of, _)| of.clone())
@@ -141,13 +146,33 @@ mod tests {
     #[test]
     fn three_failures_within_an_hour_put_a_node_in_and_time_lets_it_out() {
         let (mut all, began) = (Quarantine::new(3, HOUR), Instant::now());
-        assert!(!all.note(failure("a", "j", "n"), began));
-        assert!(!all.note(failure("a", "j", "n"), began), "told again it counts once");
-        assert!(!all.note(failure("b", "j", "n"), began + HOUR / 2));
-        assert!(all.note(failure("c", "k", "n"), began + HOUR / 2), "jobs share what they know");
-        assert!(!all.note(failure("d", "k", "n"), began + HOUR / 2), "it is in already");
+        assert!(!all.note(failure("a", "j", "n"), began, began));
+        assert!(!all.note(failure("a", "j", "n"), began, began), "told again it counts once");
+        assert!(!all.note(failure("b", "j", "n"), began + HOUR / 2, began + HOUR / 2));
+        assert!(all.note(failure("c", "k", "n"), began + HOUR / 2, began + HOUR / 2), "jobs share what they know");
+        assert!(!all.note(failure("d", "k", "n"), began + HOUR / 2, began + HOUR / 2), "it is in already");
         assert_eq!(held(&mut all, began + HOUR), ["n"]);
         assert_eq!(held(&mut all, began + 2 * HOUR), Vec::<String>::new());
+    }
+
+    #[test]
+    fn a_failure_counts_from_when_it_came() {
+        let (mut all, began) = (Quarantine::new(3, HOUR), Instant::now());
+        let now = began + 9 * HOUR;
+        for of in ["a", "b", "c"] {
+            assert!(
+                !all.note(failure(of, "j", "old"), began, now),
+                "told of late, as to an operator that was started anew"
+            );
+            all.note(failure(&format!("{of}2"), "k", "lately"), now - HOUR / 2, now);
+        }
+        assert_eq!(held(&mut all, now), ["lately"]);
+        assert_eq!(
+            all.within(9 * HOUR + HOUR / 2, now),
+            [("lately".to_owned(), 3)].into(),
+            "none is older than the memory"
+        );
+        assert_eq!(held(&mut all, now + HOUR), Vec::<String>::new());
     }
 
     #[test]
@@ -155,7 +180,7 @@ mod tests {
         let (mut all, began) = (Quarantine::new(3, HOUR), Instant::now());
         for (n, of) in ["a", "b", "c", "d", "e"].iter().enumerate() {
             let at = began + HOUR * u32::try_from(n).unwrap_or(0);
-            assert!(!all.note(failure(of, "j", "n"), at), "{of}");
+            assert!(!all.note(failure(of, "j", "n"), at, at), "{of}");
         }
     }
 
@@ -164,13 +189,13 @@ mod tests {
         let (mut all, now) = (Quarantine::new(3, HOUR), Instant::now());
         for node in ["n", "m", "o"] {
             for of in 0..3 {
-                all.note(failure(&format!("{node}{of}"), "broken", node), now);
+                all.note(failure(&format!("{node}{of}"), "broken", node), now, now);
             }
         }
         assert_eq!(held(&mut all, now), Vec::<String>::new());
         // One that fails on the same of its nodes each time speaks of the node.
         for of in 0..3 {
-            all.note(failure(&format!("p{of}"), "sound", "p"), now);
+            all.note(failure(&format!("p{of}"), "sound", "p"), now, now);
         }
         assert_eq!(held(&mut all, now), ["p"]);
     }
@@ -179,15 +204,15 @@ mod tests {
     fn a_job_of_one_node_counts_half() {
         let (mut all, now) = (Quarantine::new(3, HOUR), Instant::now());
         let one = |of: usize| Failure { among_others: false, ..failure(&format!("a{of}"), "j", "n") };
-        assert!((0..5).all(|of| !all.note(one(of), now)));
-        assert!(all.note(one(5), now));
+        assert!((0..5).all(|of| !all.note(one(of), now, now)));
+        assert!(all.note(one(5), now, now));
     }
 
     #[test]
     fn it_can_be_turned_off_and_counts_for_placement_all_the_same() {
         let (mut all, now) = (Quarantine::new(0, HOUR), Instant::now());
         for of in 0..9 {
-            assert!(!all.note(failure(&format!("a{of}"), "j", "n"), now));
+            assert!(!all.note(failure(&format!("a{of}"), "j", "n"), now, now));
         }
         assert!(held(&mut all, now).is_empty());
         assert_eq!(all.within(HOUR, now), [("n".to_owned(), 9)].into());

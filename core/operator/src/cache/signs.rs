@@ -45,9 +45,9 @@ impl Signs {
         all.min_by_key(|f| (f.notice.unwrap_or(Duration::MAX), f.what.clone()))
     }
 
-    /// That a pod will go, by its annotations.
-    pub(super) fn end_of_pod(&self, pod: &core::Pod) -> Option<Found> {
-        self.annotated(&pod.metadata).next()
+    /// That a pod will go: all of its annotations that say so. Its template may have some of them.
+    pub(super) fn ends_of_pod(&self, pod: &core::Pod) -> Vec<Found> {
+        self.annotated(&pod.metadata).collect()
     }
 
     /// A fault that a node has.
@@ -113,7 +113,8 @@ mod tests {
         assert_eq!(end(&annotated("soon")), Some(("annotation example.com/drain".into(), Some(300))));
         assert_eq!(end(&annotated("never")), None);
         let pod: core::Pod = serde_json::from_value(annotated("soon")).unwrap();
-        assert_eq!(signs.end_of_pod(&pod).map(|f| f.what), Some("annotation example.com/drain".into()));
+        let told: Vec<String> = signs.ends_of_pod(&pod).into_iter().map(|f| f.what).collect();
+        assert_eq!(told, ["annotation example.com/drain"]);
     }
 
     #[test]

@@ -31,6 +31,7 @@ use super::quarantine::Failure;
 use super::touched::{budget_event, lease_event, look_at_jobs_on};
 use super::version;
 use super::volumes::Volumes;
+use crate::context::now;
 use crate::queue::Queue;
 use crate::settings::Kubernetes;
 use crate::telemetry::Telemetry;
@@ -80,9 +81,9 @@ pub fn start(
     };
 
     let duty = begin();
-    let (jobs, q) = (Arc::clone(&caches.jobs), queue.clone());
+    let (caches_of_jobs, q) = (caches.clone(), queue.clone());
     let api: Api<ElasticJob> = scoped(client, &settings.namespace);
-    tokio::spawn(follow(api, all.clone(), "elasticjobs", duty, move |event| job_event(&jobs, &q, event)));
+    tokio::spawn(follow(api, all.clone(), "elasticjobs", duty, move |event| job_event(&caches_of_jobs, &q, event)));
 
     let duty = begin();
     let (caches_of_pods, q) = (caches.clone(), queue.clone());
@@ -202,12 +203,19 @@ where
     }
 }
 
-fn job_event(jobs: &Jobs, queue: &Queue, event: Event<ElasticJob>) {
+fn job_event(caches: &Watches, queue: &Queue, event: Event<ElasticJob>) {
+    let jobs = &caches.jobs;
     match event {
         Event::Init => jobs.list_begins(),
         Event::InitDone => {
             for key in jobs.list_ends() {
                 queue.add(key);
+            }
+            // Their pods may have been there before them.
+            for job in jobs.all() {
+                for pod in caches.pods.of(&job.key.namespace, &job.uid).iter() {
+                    hold_against_node(caches, &job.key.namespace, &job.uid, pod);
+                }
             }
         }
         Event::InitApply(object) | Event::Apply(object) => {
@@ -247,14 +255,7 @@ fn pod_event(caches: &Watches, queue: &Queue, event: Event<core::Pod>) {
             volumes.pod(&pod);
             if let Some(seen) = seen(&pod) {
                 let key = JobKey { namespace: seen.namespace.clone(), name: seen.job.clone() };
-                if let Some(node) = seen.pod.node.clone().filter(|_| is_fault(&seen.pod)) {
-                    let among_others = pods
-                        .of(&seen.namespace, &seen.owner)
-                        .iter()
-                        .any(|p| p.node.as_ref().is_some_and(|n| *n != node));
-                    let (of, job) = (seen.pod.uid.clone(), seen.owner.clone());
-                    nodes.fault(Failure { of, job, node, among_others });
-                }
+                hold_against_node(caches, &seen.namespace, &seen.owner, &seen.pod);
                 if pods.seen(seen) {
                     queue.add(key);
                 }
@@ -291,6 +292,19 @@ fn release(jobs: &Jobs, pods: &Pods, pod: &core::Pod) -> Option<JobKey> {
         mind.untold.push(Told { warning: true, reason: EventReason::WorkerReleased, message });
     }
     Some(job.key.clone())
+}
+
+/// Holds a pod that failed against its node, from when it failed. An owner reference is no more than a claim: it counts where
+/// the job of that UID is known, in the pod's namespace.
+fn hold_against_node(caches: &Watches, namespace: &str, owner: &str, pod: &Pod) {
+    let Some(node) = pod.node.clone().filter(|_| is_fault(pod)) else { return };
+    if caches.jobs.by_uid(owner).is_none_or(|job| job.key.namespace != namespace) {
+        return;
+    }
+    let peers = caches.pods.of(namespace, owner);
+    let among_others = peers.iter().any(|p| p.node.as_ref().is_some_and(|n| *n != node));
+    let age = now().since(pod.ended.unwrap_or(pod.created));
+    caches.nodes.fault(Failure { of: pod.uid.clone(), job: owner.to_owned(), node, among_others }, age);
 }
 
 /// Whether a pod failed, and not because it was to go.

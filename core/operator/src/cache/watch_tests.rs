@@ -105,6 +105,56 @@ fn a_pod_of_another_namespace_is_no_worker_whatever_its_owner_reference_says() {
     }
 }
 
+/// A pod that failed on node `a`, so many seconds before now.
+fn failed(uid: &str, owner: &str, ago: u64) -> core::Pod {
+    let mut failed = pod(5, Some(owner));
+    failed.metadata.uid = Some(uid.to_owned());
+    failed.spec.as_mut().unwrap().node_name = Some("a".into());
+    let at = k8s_openapi::jiff::Timestamp::now() - Duration::from_secs(ago);
+    let end = serde_json::json!({"terminated": {"exitCode": 1, "finishedAt": at.to_string()}});
+    let container =
+        serde_json::json!({"name": "c", "restartCount": 0, "image": "i", "imageID": "", "ready": false, "state": end});
+    let status = serde_json::json!({"phase": "Failed", "containerStatuses": [container]});
+    failed.status = Some(serde_json::from_value(status).unwrap());
+    failed
+}
+
+#[test]
+fn a_failure_is_held_against_a_node_where_its_job_is_known() {
+    let queue = Queue::new("test");
+    let failures = |of: &Watches| of.nodes.faults().get("a").copied();
+    let (caches, _) = with_job();
+    pod_event(&caches, &queue, Event::Apply(failed("p1", "invented", 60)));
+    let mut elsewhere = failed("p2", "u", 60);
+    elsewhere.metadata.namespace = Some("elsewhere".into());
+    pod_event(&caches, &queue, Event::Apply(elsewhere));
+    assert_eq!(failures(&caches), None);
+    pod_event(&caches, &queue, Event::Apply(failed("p3", "u", 60)));
+    assert_eq!(failures(&caches), Some(1));
+    // The list of pods may be there before that of jobs.
+    let first = Watches { jobs: Arc::default(), ..Watches::default() };
+    pod_event(&first, &queue, Event::InitApply(failed("p4", "u", 60)));
+    assert_eq!(failures(&first), None);
+    let both = Watches { jobs: Arc::clone(&caches.jobs), ..first };
+    job_event(&both, &queue, Event::Init);
+    job_event(&both, &queue, Event::InitApply((*caches.jobs.all()[0].entry().object).clone()));
+    job_event(&both, &queue, Event::InitDone);
+    assert_eq!(failures(&both), Some(1));
+}
+
+#[test]
+fn pods_that_failed_long_ago_put_no_node_into_quarantine_when_they_are_listed() {
+    let queue = Queue::new("test");
+    for (ago, wanted) in [(7 * 86_400, vec![]), (5000, vec![]), (60, vec!["a".to_owned()])] {
+        let (caches, _) = with_job();
+        // Alone on its node a job counts half.
+        for n in 0..6 {
+            pod_event(&caches, &queue, Event::InitApply(failed(&format!("p{n}"), "u", ago)));
+        }
+        assert_eq!(caches.nodes.quarantined(), wanted, "{ago} s ago");
+    }
+}
+
 #[test]
 fn a_node_whose_end_is_announced_has_its_jobs_looked_at_and_no_others() {
     let (caches, _job) = with_job();

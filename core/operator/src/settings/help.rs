@@ -71,7 +71,7 @@ const TEXT: &[(&str, &str)] = &[
     ),
     (
         "nodes.lease-grace",
-        "A node whose lease is not renewed for so long, while those of others are, is taken for not ready; 0s = it is not looked at, 25s at least",
+        "A node whose lease is not renewed for so long, while those of others are, is taken for not ready; 5/8 of leaseDurationSeconds where that is more; 0s = it is not looked at, 25s at least",
     ),
     ("nodes.quarantine-half-life", "Time in which half of what is held against a node is forgotten; 1s at least"),
     ("leader.enabled", "Elect a leader by Lease; false only where a single replica runs"),

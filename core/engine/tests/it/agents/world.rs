@@ -245,6 +245,7 @@ impl AgentWorld {
             created: self.now,
             started: None,
             ready_changed: None,
+            ended: None,
             node: None,
             ..pod(new.index, new.round, new.size)
         });
