@@ -164,7 +164,7 @@ mod tests {
                 !all.note(failure(of, "j", "old"), began, now),
                 "told of late, as to an operator that was started anew"
             );
-            all.note(failure(&format!("{of}2"), "k", "lately"), now - HOUR / 2, now);
+            all.note(failure(&format!("{of}2"), "k", "lately"), now.checked_sub(HOUR / 2).unwrap(), now);
         }
         assert_eq!(held(&mut all, now), ["lately"]);
         assert_eq!(

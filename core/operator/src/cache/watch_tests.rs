@@ -136,8 +136,9 @@ fn a_failure_is_held_against_a_node_where_its_job_is_known() {
     pod_event(&first, &queue, Event::InitApply(failed("p4", "u", 60)));
     assert_eq!(failures(&first), None);
     let both = Watches { jobs: Arc::clone(&caches.jobs), ..first };
+    let object = (*caches.jobs.all()[0].entry().object).clone();
     job_event(&both, &queue, Event::Init);
-    job_event(&both, &queue, Event::InitApply((*caches.jobs.all()[0].entry().object).clone()));
+    job_event(&both, &queue, Event::InitApply(object));
     job_event(&both, &queue, Event::InitDone);
     assert_eq!(failures(&both), Some(1));
 }
