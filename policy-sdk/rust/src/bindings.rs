@@ -21,6 +21,9 @@ pub mod scaling {
             "elastic:policy/types@0.1.0/reason.signal": [#[serde(default, skip_serializing_if = "Option::is_none")]],
             "elastic:policy/types@0.1.0/reason.value": [#[serde(default, skip_serializing_if = "Option::is_none")]],
             "elastic:policy/types@0.1.0/reason.target": [#[serde(default, skip_serializing_if = "Option::is_none")]],
+            "elastic:policy/scaling@0.1.0/resize-facts.last-steps-lost": [
+                #[serde(default, skip_serializing_if = "Option::is_none")]
+            ],
             "elastic:policy/scaling@0.1.0/signal.history-ms": [#[serde(default)]],
             "elastic:policy/scaling@0.1.0/signal.history": [#[serde(default)]],
         },
