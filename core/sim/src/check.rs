@@ -174,9 +174,12 @@ impl World {
         // With a status that was lost, it has to have heard of what runs.
         let forgot = self.ghost.budget.forgot;
         let of = |round: u64| !forgot || self.replicas[at].mind.as_ref().is_none_or(|m| m.has_heard_of(round));
+        // What is left of before a run that goes on was judged when the run began: nobody starts for it now.
+        let from = next.native.filter(|n| n.run < generation).map_or(0, |n| n.run);
         let runs = self.containers.iter().find(|(uid, c)| {
-            let earlier =
-                |p: &Process| p.round < generation && (p.run.is_none() || p.run != next.native.map(|n| n.run));
+            let earlier = |p: &Process| {
+                (from..generation).contains(&p.round) && (p.run.is_none() || p.run != next.native.map(|n| n.run))
+            };
             let process = c.process.as_ref().filter(|p| earlier(p));
             let waited_for = process.is_some_and(|p| !self.ghost.is_stopped(p.round, self.now) && of(p.round));
             waited_for
