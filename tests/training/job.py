@@ -1,4 +1,5 @@
 """A job on the cluster, and what its training processes noted."""
+import contextlib
 import json
 import os
 import time
@@ -200,3 +201,13 @@ class Plain(Job):
 
     def environment(self):
         return {**super().environment(), "PAUSE": self.PAUSE, "EVERY": self.EVERY}
+
+    @contextlib.contextmanager
+    def no_checkpoints(self):
+        """Only a stop makes a checkpoint: one that is waited for does not come by itself."""
+        held = os.path.join(self.folder, "no-checkpoints")
+        open(held, "w").close()
+        try:
+            yield
+        finally:
+            os.remove(held)
