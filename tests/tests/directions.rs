@@ -19,7 +19,7 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
     ("eto-engine", &["eto-membership"]),
     ("eto-sim", &["eto-engine", "eto-membership"]),
     ("eto-api", &[]),
-    ("eto-policy-host", &["eto-engine"]),
+    ("eto-policy-host", &["eto-engine", "eto-policy-expect"]),
     ("eto-signals", &["eto-engine"]),
     ("eto-cycle", &["eto-api", "eto-engine", "eto-membership", "eto-policy-host", "eto-signals"]),
     (
@@ -50,8 +50,8 @@ const DIRECTIONS: &[(&str, &[&str])] = &[
             "eto-signals",
         ],
     ),
-    ("eto-policy-sdk", &["eto-policy-sdk-macros"]),
-    ("eto-policy-sdk-macros", &[]),
+    ("eto-policy-expect", &[]),
+    ("eto-policy-sdk", &["eto-policy-expect"]),
 ];
 
 /// Crates of others that only some of ours may name.

@@ -16,8 +16,9 @@
 //!
 //! - `input` is the JSON form of the contract's input; what it leaves out is that of a plain job, and [`expand`]
 //!   knows short forms (`workers` as a number, signals by name, `config` as an object, nodes and members row by row).
-//! - `expect` lists what is asked of the answer: fields of the decision (`"target": null` is a hold), `reasons` as
-//!   codes or as objects with some of their fields, in order (more may follow), or `error` with a part of its text.
+//! - `expect` lists what is asked of the answer ([`eto_policy_expect`]): fields of the decision (`"target": null` is a
+//!   hold), `reasons` as codes or as objects with some of their fields, in order (more may follow), or `error` with a part
+//!   of its text.
 //! - `steps` instead of `input` and `expect` is a list of such pairs; the state of each answer goes into the next.
 
 mod arbitrary;
@@ -25,10 +26,13 @@ mod expand;
 
 use std::path::Path;
 
+use eto_policy_expect::hold;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 
 use crate::{PlacementPolicy, PolicyError, ScalingPolicy};
+
+pub use eto_policy_expect::Answered;
 
 pub use arbitrary::{Source, any_placement, any_scaling, check_placement, check_scaling};
 pub use expand::{Kind, expand, placement_input, scaling_input};
@@ -58,9 +62,6 @@ enum Written {
     One { name: String, input: Value, expect: Map<String, Value> },
     Steps { name: String, steps: Vec<FixtureStep> },
 }
-
-/// What a policy or the host answered: the decision as JSON, or the error's kind and text.
-pub type Answered = Result<Value, (String, String)>;
 
 /// Reads the cases of a text.
 ///
@@ -107,52 +108,11 @@ impl Fixture {
             }
             let kept = input.get("state").and_then(|s| s.get("bytes")).cloned();
             let answer = ask(input);
-            compare(&step.expect, &answer).map_err(|what| fail(format!("{what}; the answer was {answer:?}")))?;
+            hold(&step.expect, &answer).map_err(|what| fail(format!("{what}; the answer was {answer:?}")))?;
             let newer = answer.ok().and_then(|a| a.get("state").cloned()).filter(|s| !s.is_null());
             state = newer.or(kept);
         }
         Ok(())
-    }
-}
-
-fn compare(expect: &Map<String, Value>, answer: &Answered) -> Result<(), String> {
-    if expect.is_empty() {
-        return Err("`expect` is empty, so the case could not fail".to_owned());
-    }
-    let wanted_error = expect.get("error").and_then(Value::as_object).and_then(|e| e.iter().next());
-    match (wanted_error, answer) {
-        (Some((kind, part)), Err((got, text))) => {
-            let part = part.as_str().unwrap_or_default();
-            let same = kind == got && text.contains(part);
-            if same { Ok(()) } else { Err(format!("wanted the error {kind} with \"{part}\"")) }
-        }
-        (Some((kind, _)), Ok(_)) => Err(format!("wanted the error {kind}")),
-        (None, Err(_)) => Err("wanted an answer".to_owned()),
-        (None, Ok(decision)) => expect.iter().try_for_each(|(key, wanted)| {
-            let got = decision.get(key).unwrap_or(&Value::Null);
-            let same = if key == "reasons" { reasons_match(wanted, got) } else { matches(wanted, got) };
-            if same { Ok(()) } else { Err(format!("wanted {key} {wanted}, got {got}")) }
-        }),
-    }
-}
-
-/// The reasons wanted, as codes or as objects with some of the fields, are the first of those given.
-fn reasons_match(wanted: &Value, got: &Value) -> bool {
-    let mut given = got.as_array().into_iter().flatten();
-    let same = |wanted: &Value, got: &Value| match wanted {
-        Value::String(_) => got.get("code") == Some(wanted),
-        fields => matches(fields, got),
-    };
-    wanted.as_array().is_some_and(|w| w.iter().all(|w| given.next().is_some_and(|got| same(w, got))))
-}
-
-/// Objects: each key wanted matches; numbers by value; all else equal.
-fn matches(wanted: &Value, got: &Value) -> bool {
-    match (wanted, got) {
-        (Value::Object(w), Value::Object(g)) => w.iter().all(|(k, v)| g.get(k).is_some_and(|g| matches(v, g))),
-        (Value::Array(w), Value::Array(g)) => w.len() == g.len() && w.iter().zip(g).all(|(w, g)| matches(w, g)),
-        (Value::Number(w), Value::Number(g)) => w.as_f64() == g.as_f64(),
-        _ => wanted == got,
     }
 }
 
