@@ -121,28 +121,31 @@ fn limited(decision: &Decision, now: Time) -> Condition {
     new(Kind::ScalingLimited, false, Why::DesiredWithinRange, message, now)
 }
 
+fn fault(kind: FailureKind) -> Why {
+    match kind {
+        FailureKind::Missing => Why::PolicyMissing,
+        FailureKind::InvalidConfig => Why::InvalidConfig,
+        _ => Why::PolicyFailed,
+    }
+}
+
 fn healthy(decision: &Decision, now: Time) -> Condition {
     let is = |status, reason, message: String| new(Kind::PolicyHealthy, status, reason, message, now);
     match (&decision.failure, &decision.placement, &decision.policy) {
         (Some(failure), ..) => {
-            let reason = match failure.kind {
-                FailureKind::Missing => Why::PolicyMissing,
-                FailureKind::InvalidConfig => Why::InvalidConfig,
-                _ if limited_by(decision, Limiter::CircuitOpen) => Why::CircuitOpen,
+            let reason = match fault(failure.kind) {
+                Why::PolicyFailed if limited_by(decision, Limiter::CircuitOpen) => Why::CircuitOpen,
                 // The policy works; the input is what has to be mended, and ScalingActive says so.
-                FailureKind::UnusableInput => return is(true, Why::PolicyAnswers, "the policy answers".to_owned()),
-                _ => Why::PolicyFailed,
+                Why::PolicyFailed if failure.kind == FailureKind::UnusableInput => {
+                    return is(true, Why::PolicyAnswers, "the policy answers".to_owned());
+                }
+                reason => reason,
             };
             is(false, reason, failure.message.clone())
         }
         // What it leaves undone is done without it, so nothing waits for a mend.
         (None, Some(failure), _) => {
-            let reason = match failure.kind {
-                FailureKind::Missing => Why::PolicyMissing,
-                FailureKind::InvalidConfig => Why::InvalidConfig,
-                _ => Why::PolicyFailed,
-            };
-            is(false, reason, format!("the placement policy: {}", failure.message))
+            is(false, fault(failure.kind), format!("the placement policy: {}", failure.message))
         }
         (None, None, Some(policy)) => {
             is(true, Why::PolicyAnswers, format!("{} {} answers", policy.name, policy.version))

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use eto_membership::last_lines;
+use eto_membership::{ReplicaTypes, last_lines};
 
 use super::hostname;
 use super::step::{Step, members_of};
@@ -323,12 +323,12 @@ impl Step<'_> {
 
 /// Index in the job of the member that a pod is, by its name: `<job>-<role>-<index within the role>` and whatever follows.
 /// Workers and the master count by their index in the job.
-fn member_of(job: &JobSpec, pod: &str) -> Option<u32> {
-    let rest = pod.strip_prefix(job.key.name.as_str())?.strip_prefix('-')?;
+fn member_of(job: &str, types: &ReplicaTypes, pod: &str) -> Option<u32> {
+    let rest = pod.strip_prefix(job)?.strip_prefix('-')?;
     let within =
         |role: &str| -> Option<u32> { rest.strip_prefix(role)?.strip_prefix('-')?.split('-').next()?.parse().ok() };
     let mut first = 0;
-    for of in &job.types.0 {
+    for of in &types.0 {
         if let Some(index) = within(&of.name) {
             return Some(index.saturating_add(first));
         }
@@ -341,8 +341,9 @@ fn member_of(job: &JobSpec, pod: &str) -> Option<u32> {
 /// same worker, and who left is told when the round begins.
 fn changed(job: &JobSpec, before: &[String], now: &[String], pods_stay: bool) -> (Vec<String>, Vec<String>) {
     if !pods_stay {
-        let was: HashSet<Option<u32>> = before.iter().map(|name| member_of(job, name)).collect();
-        return (now.iter().filter(|name| !was.contains(&member_of(job, name))).cloned().collect(), Vec::new());
+        let member = |pod: &String| member_of(&job.key.name, &job.types, pod);
+        let was: HashSet<Option<u32>> = before.iter().map(member).collect();
+        return (now.iter().filter(|name| !was.contains(&member(name))).cloned().collect(), Vec::new());
     }
     let (was, is): (HashSet<&String>, HashSet<&String>) = (before.iter().collect(), now.iter().collect());
     let joined = now.iter().filter(|name| !was.contains(name)).cloned().collect();
@@ -355,5 +356,26 @@ fn add(names: &mut Vec<String>, more: Vec<String>) {
         if names.len() < MAX_NAMES && !names.contains(&name) {
             names.push(name);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use eto_membership::ReplicaType;
+
+    use super::*;
+
+    #[test]
+    fn a_member_is_known_by_its_pod_and_by_its_host_name() {
+        let of = |name: &str, replicas| ReplicaType { name: name.to_owned(), replicas };
+        let plain = |pod| member_of("t-1", &ReplicaTypes::default(), pod);
+        assert_eq!(plain("t-1-worker-3-abcde"), Some(3));
+        assert_eq!((plain("t-1-master-0-abcde"), plain("t-1-worker-0")), (Some(0), Some(0)));
+        let types = ReplicaTypes(vec![of("chief", 1), of("ps", 2)]);
+        let typed = |pod: &str| member_of("t-1", &types, pod);
+        for (pod, index) in [("chief-0-abcde", 0), ("ps-1-abcde", 2), ("worker-3-abcde", 3), ("worker-2", 2)] {
+            assert_eq!(typed(&format!("t-1-{pod}")), Some(index), "{pod}");
+        }
+        assert_eq!((typed("other-ps-1-abcde"), typed("t-1-ps")), (None, None));
     }
 }

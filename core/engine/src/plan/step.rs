@@ -1,6 +1,6 @@
 //! The order of one step, and the facts that its parts share.
 
-use std::collections::{BTreeSet, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 
 use eto_membership::MAX_MEMBERS;
 
@@ -122,10 +122,12 @@ impl<'a> Step<'a> {
     }
 
     pub(super) fn finish(mut self) -> Plan {
-        let there: HashSet<&str> = self.pods.iter().map(|p| p.uid.as_str()).collect();
-        self.state.victims.retain(|v| there.contains(v.uid.as_str()));
-        let left: HashSet<&str> = self.pods.iter().filter(|p| p.deleting.is_none()).map(|p| p.uid.as_str()).collect();
-        self.state.deleting.retain(|uid| left.contains(uid.as_str()));
+        // Most steps of most jobs have neither.
+        if !(self.state.victims.is_empty() && self.state.deleting.is_empty()) {
+            let there: HashMap<&str, &Pod> = self.pods.iter().map(|p| (p.uid.as_str(), *p)).collect();
+            self.state.victims.retain(|v| there.contains_key(v.uid.as_str()));
+            self.state.deleting.retain(|uid| there.get(uid.as_str()).is_some_and(|p| p.deleting.is_none()));
+        }
         let next_look = self.looks.iter().copied().filter(|t| *t > self.now).min();
         let Step { state, actions, events, wants_image, .. } = self;
         Plan { state, actions, events, next_look, wants_image }
