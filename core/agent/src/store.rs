@@ -58,8 +58,6 @@ impl Stores {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeMap;
-
     use eto_membership::{Assignment, Candidate, FrameworkKind, Member, Native, Order, Ports, Round};
     use tokio::net::TcpStream;
 
@@ -73,17 +71,9 @@ mod tests {
             healthy_since_ms: None,
         };
         let round = Round::plan("ns/j", "u", generation, (0..2).map(member).collect(), Ports::default()).unwrap();
-        let assignment = Assignment {
-            round: Round { port, ..round },
-            order: Order::Run,
-            framework: FrameworkKind::PyTorch,
-            grace_ms: 1,
-            native: run.map(|run| Native { run, min: 1, max: 2, alone: false }),
-            env: BTreeMap::new(),
-            why: String::new(),
-            ranks: Vec::new(),
-            hung: false,
-        };
+        let round = Round { port, ..round };
+        let native = run.map(|run| Native { run, min: 1, max: 2, alone: false });
+        let assignment = Assignment { native, ..Assignment::new(round, Order::Run, FrameworkKind::PyTorch, 1) };
         Launch { assignment, rank }
     }
 

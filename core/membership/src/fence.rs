@@ -65,9 +65,7 @@ impl Assignment {
         }
         Ok(())
     }
-}
 
-impl Assignment {
     /// Whether nobody else of its run can have the rank of this member.
     pub(crate) fn keeps_rank(&self, rank: usize) -> bool {
         let index = self.round.members.get(rank).map(|m| m.index);
@@ -99,8 +97,6 @@ impl MemberRecord {
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
-    use std::collections::BTreeMap;
-
     use super::*;
     use crate::{Checkpoint, FrameworkKind, Member, ReplicaTypes, Report, Round};
 
@@ -115,17 +111,7 @@ mod tests {
             port: 29500,
             types: ReplicaTypes::default(),
         };
-        Assignment {
-            round,
-            order,
-            framework: FrameworkKind::PyTorch,
-            grace_ms: 1000,
-            native: None,
-            env: BTreeMap::new(),
-            why: String::new(),
-            ranks: Vec::new(),
-            hung: false,
-        }
+        Assignment::new(round, order, FrameworkKind::PyTorch, 1000)
     }
 
     #[test]

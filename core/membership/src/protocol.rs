@@ -154,11 +154,18 @@ pub struct Assignment {
     pub hung: bool,
 }
 
+impl Assignment {
+    /// A round of no run, with nothing else to say of it.
+    pub fn new(round: Round, order: Order, framework: FrameworkKind, grace_ms: u64) -> Self {
+        let (env, why) = (BTreeMap::new(), String::new());
+        Assignment { round, order, framework, grace_ms, native: None, ranks: Vec::new(), env, why, hung: false }
+    }
+}
+
 /// A run: a row of rounds through which processes go on. Of [`Native::alone`] the members know nothing of each other's
 /// restarts and none serves a store; else it is that of a launcher that changes its members by itself: `torchrun` with
-/// its c10d rendezvous. The agent of the
-/// coordinator serves the store that the members meet at, on the port of the round; it keeps it through all rounds of
-/// the run, so the coordinator is the same in all of them.
+/// its c10d rendezvous. The agent of the coordinator serves the store that the members meet at, on the port of the round;
+/// it keeps it through all rounds of the run, so the coordinator is the same in all of them.
 ///
 /// In the next round of a run nobody has to stop: who runs for an earlier round of it and is a member goes on, who is
 /// none stops, and the others start. An agent that can do this says so ([`Report::native`]).

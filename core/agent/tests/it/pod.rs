@@ -1,6 +1,5 @@
 //! A pod: a folder, and the agent's program in it around a shell script.
 
-use std::collections::BTreeMap;
 use std::os::unix::process::ExitStatusExt;
 use std::path::Path;
 use std::process::{ExitStatus, Stdio};
@@ -24,18 +23,7 @@ pub(crate) fn assignment(generation: u64, order: Order, uids: &[&str]) -> Assign
         healthy_since_ms: None,
     });
     let round = Round::plan("team/job", "job-uid", generation, members.collect(), Ports::default()).unwrap();
-    let (framework, why) = (FrameworkKind::PyTorch, "test".to_owned());
-    Assignment {
-        round,
-        order,
-        framework,
-        grace_ms: 30_000,
-        native: None,
-        ranks: vec![],
-        env: BTreeMap::new(),
-        why,
-        hung: false,
-    }
+    Assignment { why: "test".to_owned(), ..Assignment::new(round, order, FrameworkKind::PyTorch, 30_000) }
 }
 
 /// The agent at work.

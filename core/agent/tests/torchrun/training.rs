@@ -135,9 +135,7 @@ impl Training {
             types: ReplicaTypes::default(),
         };
         let native = Some(Native { run, min: 1, max: 3, alone: false });
-        let (framework, env, why) = (FrameworkKind::PyTorch, BTreeMap::new(), String::new());
-        let (ranks, hung) = (vec![], false);
-        self.gateway.assign(Assignment { round, order, framework, grace_ms: 60_000, native, ranks, env, why, hung });
+        self.gateway.assign(Assignment { native, ..Assignment::new(round, order, FrameworkKind::PyTorch, 60_000) });
     }
 
     fn log(&self) -> Vec<Line> {

@@ -1,7 +1,5 @@
 //! Assignments and records to write.
 
-use std::collections::BTreeMap;
-
 use eto_membership::{Assignment, FrameworkKind, Member, MemberRecord, Order, ReplicaTypes, Report, Round};
 
 /// A round of two members and this order.
@@ -12,25 +10,16 @@ pub(crate) fn assignment(generation: u64, order: Order) -> Assignment {
         uid: Some(format!("pod-{index}")),
         processes: 1,
     };
-    Assignment {
-        round: Round {
-            job: "team/job".into(),
-            generation,
-            id: format!("job-{generation}"),
-            members: vec![member(0), member(1)],
-            coordinator: 0,
-            port: 29500,
-            types: ReplicaTypes::default(),
-        },
-        order,
-        framework: FrameworkKind::PyTorch,
-        grace_ms: 5000,
-        native: None,
-        env: BTreeMap::new(),
-        why: "test".into(),
-        ranks: Vec::new(),
-        hung: false,
-    }
+    let round = Round {
+        job: "team/job".into(),
+        generation,
+        id: format!("job-{generation}"),
+        members: vec![member(0), member(1)],
+        coordinator: 0,
+        port: 29500,
+        types: ReplicaTypes::default(),
+    };
+    Assignment::new(round, order, FrameworkKind::PyTorch, 5000)
 }
 
 pub(crate) fn report(sequence: u64) -> Report {

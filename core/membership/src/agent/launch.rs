@@ -99,17 +99,7 @@ mod tests {
         });
         let round = Round::plan("ns/j", "u", 1, members.collect(), Ports::default()).unwrap();
         let env = BTreeMap::from([("RANK".to_owned(), "9".to_owned()), ("EXTRA".to_owned(), "1".to_owned())]);
-        let assignment = Assignment {
-            round,
-            order: Order::Run,
-            framework,
-            grace_ms: 1000,
-            native: None,
-            env,
-            why: String::new(),
-            ranks: Vec::new(),
-            hung: false,
-        };
+        let assignment = Assignment { env, ..Assignment::new(round, Order::Run, framework, 1000) };
         Launch { assignment, rank }
     }
 

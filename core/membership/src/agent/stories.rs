@@ -12,18 +12,7 @@ pub(super) fn assignment(generation: u64, order: Order, uids: &[&str]) -> Assign
         healthy_since_ms: None,
     });
     let round = Round::plan("ns/j", "u", generation, members.collect(), Ports::default()).unwrap();
-    let (framework, env) = (FrameworkKind::PyTorch, std::collections::BTreeMap::new());
-    Assignment {
-        round,
-        order,
-        framework,
-        grace_ms: 30_000,
-        native: None,
-        ranks: vec![],
-        env,
-        why: String::new(),
-        hung: false,
-    }
+    Assignment::new(round, order, FrameworkKind::PyTorch, 30_000)
 }
 
 pub(super) fn agent() -> Agent {
