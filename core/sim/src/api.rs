@@ -76,15 +76,15 @@ impl World {
         self.tell_replicas(&News::Job { version, spec, stored });
     }
 
-    /// Writes the status over the version that it is based on. Gives the new version.
-    pub(crate) fn write_status(&mut self, based_on: u64, state: &JobState) -> Result<u64, WriteError> {
+    /// Writes the status over the version that it is based on, as replica `at` does. Gives the new version.
+    pub(crate) fn write_status(&mut self, at: usize, based_on: u64, state: &JobState) -> Result<u64, WriteError> {
         if !self.api.up {
             return Err(WriteError::Away);
         }
         if based_on != self.api.version {
             return Err(WriteError::Conflict);
         }
-        self.check_state(state);
+        self.check_state(at, state);
         self.api.stored = Some(Arc::new(state.clone()));
         self.job_changed();
         Ok(self.api.version)

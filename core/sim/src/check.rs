@@ -6,6 +6,7 @@ use std::fmt;
 use eto_engine::guard::sizes;
 use eto_engine::plan::NewPod;
 use eto_engine::state::{JobState, Phase, RoundMode, Victim};
+use eto_engine::time::Time;
 use eto_membership::agent::Launch;
 use eto_membership::{Assignment, Checkpoint, LOSS_GRACE_MS, Order, Round};
 
@@ -78,8 +79,8 @@ pub(crate) struct Ghost {
     /// Generations that had the order `Stop`, and when processes of earlier ones must have ended if everybody was told at
     /// once.
     stop: BTreeMap<u64, u64>,
-    /// When the job was suspended; `None` = it is not.
-    suspended: Option<u64>,
+    /// When it was decided that the job is suspended, by the clock of the replica that did; `None` = it is not.
+    suspended: Option<Time>,
     /// UIDs of pods that were given up: by two witnesses of their loss, or with a suspension that had waited for them.
     lost: BTreeSet<String>,
     /// How the job has ended, as was stored.
@@ -232,7 +233,8 @@ impl World {
         self.training.acknowledged = self.training.acknowledged.max(claim.step);
     }
 
-    pub(crate) fn check_state(&mut self, state: &JobState) {
+    /// Replica `at` stores a state.
+    pub(crate) fn check_state(&mut self, at: usize, state: &JobState) {
         let spec = self.api.spec.clone();
         let target = state.target;
         let bounded = target == 0 || (spec.min..=spec.max).contains(&target);
@@ -245,18 +247,27 @@ impl World {
             self.ghost.end = Some(state.phase);
         }
         self.check_budget(state);
+        // Deadlines count from the decision, which is stored a little later: at once, or when a write that failed is tried
+        // again.
+        let decided = self.replicas[at].mind.as_ref().and_then(|m| m.suspended).unwrap_or(self.clock_of(at));
         self.ghost.suspended = match (state.phase, self.ghost.suspended) {
-            (Phase::Suspended, since) => since.or(Some(self.now)),
+            (Phase::Suspended, since) => since.or(Some(decided)),
             _ => None,
         };
-        if state.round.is_none() && self.has_waited_for_suspension() {
+        if state.round.is_none() && self.has_waited_for_suspension(at) {
             self.ghost.lost.extend(self.api.pods.keys().cloned());
         }
     }
 
-    /// With an etcd that is away, pods of a suspended job do not stay for ever.
-    fn has_waited_for_suspension(&self) -> bool {
-        self.ghost.suspended.is_some_and(|since| self.now >= since + LOSS_GRACE_MS + STOP_MARGIN)
+    fn clock_of(&self, at: usize) -> Time {
+        Time(self.now.saturating_add_signed(self.replicas[at].skew))
+    }
+
+    /// With an etcd that is away, pods of a suspended job do not stay for ever. The moment is in the status, so that clocks of
+    /// replicas count: of the one that decided, and of the one that acts.
+    fn has_waited_for_suspension(&self, at: usize) -> bool {
+        let patience = LOSS_GRACE_MS + STOP_MARGIN;
+        self.ghost.suspended.is_some_and(|since| self.clock_of(at).0 >= since.0 + patience)
     }
 
     /// A replica names those who are given up. `before`: whom it had named already.
@@ -292,7 +303,7 @@ impl World {
         // Of a round that neither the status nor etcd knows any more, nothing can be told to anybody.
         let kept = self.etcd.kept.assignment.as_ref().is_some_and(|a| a.round.generation >= generation);
         let forgotten = self.ghost.budget.forgot && !kept;
-        let waited = self.has_waited_for_suspension();
+        let waited = self.has_waited_for_suspension(at);
         let over = self.ghost.is_stopped(generation, self.now) || lost || forgotten || waited;
         let newest = self.ghost.newest();
         self.demand(over, Rule::DeletedAfterStop, || {

@@ -194,7 +194,7 @@ impl World {
             return;
         };
         let state = Arc::new(state);
-        match self.write_status(version, &state) {
+        match self.write_status(at, version, &state) {
             Ok(version) => {
                 self.replicas[at].written(version, &state);
                 let delay = self.random.between(1, 50);

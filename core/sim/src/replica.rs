@@ -6,7 +6,7 @@ use std::sync::Arc;
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
 use eto_engine::plan::{Action, AgentFacts, Group, PlanFacts, Refused, needs_group, plan, recover};
-use eto_engine::state::{JobState, Victim};
+use eto_engine::state::{JobState, Phase, Victim};
 use eto_engine::time::Time;
 use eto_membership::{MemberRecord, MemberState, Order};
 
@@ -42,6 +42,8 @@ pub(crate) struct Mind {
     saved: Option<Arc<JobState>>,
     pub(crate) todo: VecDeque<Action>,
     pub(crate) failed: bool,
+    /// When it decided that the job is suspended, by its clock; `None` = it is not, as far as it knows.
+    pub(crate) suspended: Option<Time>,
 }
 
 impl Mind {
@@ -168,6 +170,7 @@ impl Replica {
             saved: stored.clone(),
             todo: VecDeque::new(),
             failed: false,
+            suspended: None,
         });
         let refused = self.refused.take();
         let leaving = self.nodes.leaving(pods.iter());
@@ -186,6 +189,7 @@ impl Replica {
         mind.group.clone_from(&group);
         mind.state = planned.state;
         mind.todo = planned.actions.into();
+        mind.suspended = (mind.state.phase == Phase::Suspended).then(|| mind.suspended.unwrap_or(now));
         mind.failed = false;
         Some(if stored.as_deref() != Some(&mind.state) {
             Next::Write

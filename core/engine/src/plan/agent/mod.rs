@@ -79,6 +79,7 @@ impl Step<'_> {
             return;
         }
         if self.is_agent() {
+            self.stop_forgotten();
             self.keep_pods();
         }
         if !self.is_agent() {

@@ -76,13 +76,15 @@ impl<'a> Step<'a> {
     }
 
     /// Whether each who would be started in the round of these members has the rank that its index had when the run
-    /// began, and it is no resize.
+    /// began, and it is no resize. Who is not heard of goes on if all were seen to run; else it may yet have to be started.
     fn ranks_hold(&self, members: &[RoundMember], before: &AgentRound, resize: bool) -> bool {
         let of_before: HashSet<&str> = before.members.iter().map(|b| b.uid.as_str()).collect();
+        let all_ran = self.round().is_some_and(|r| r.running_since.is_some());
+        let run = before.native.map_or(0, |n| n.run);
+        let runs = |state| matches!(state, MemberState::Running { generation } if generation >= run);
         let goes_on = |m: &RoundMember| {
-            let known = of_before.contains(m.uid.as_str());
             let record = self.facts.group.and_then(|g| g.members.get(&m.uid));
-            known && record.is_none_or(|r| matches!(r.report.state, MemberState::Running { .. }))
+            of_before.contains(m.uid.as_str()) && record.map_or(all_ran, |r| runs(r.report.state))
         };
         let same = |(rank, m): (usize, &RoundMember)| goes_on(m) || before.run_ranks.get(rank) == Some(&m.index);
         let indexes = members.iter().map(|m| &m.index);

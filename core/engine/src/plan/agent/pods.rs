@@ -2,21 +2,53 @@
 
 use std::collections::HashSet;
 
+use eto_membership::{MemberState, Order};
+
 use super::super::step::Step;
 use super::super::{Action, ImageCommand, NewPod, PodEnv};
+use super::orders::Begin;
 use crate::observe::Pod;
-use crate::state::{RoundCause, RoundMode};
+use crate::state::{RoundCause, RoundMode, RoundOrder};
+use crate::time::millis;
 
-impl Step<'_> {
+impl<'a> Step<'a> {
+    /// While members are gathered nobody is told to stop. What trains then is of a round that a lost status has forgotten:
+    /// before a pod of it goes, all of them stop, for a round of nobody.
+    pub(super) fn stop_forgotten(&mut self) {
+        if self.order() != RoundOrder::Gather || !self.left_over().1.into_iter().any(|p| self.is_forgotten(p)) {
+            return;
+        }
+        let Some(round) = self.state.round.clone() else { return };
+        let why = round.agent.map(|a| a.why).unwrap_or_default();
+        let grace_ms = millis(self.job.elasticity.drain_deadline);
+        self.begin_agent_round(&[], Begin { cause: round.cause, why: &why, grace_ms, charged: false });
+    }
+
+    /// Something runs in it by its agent's word, and no order to stop was given since: the agent follows one when it is told.
+    pub(super) fn is_forgotten(&self, pod: &Pod) -> bool {
+        let stops = |of: u64| {
+            let published = self.facts.group.and_then(|g| g.assignment.as_ref());
+            published.is_some_and(|a| a.order != Order::Run && a.round.generation > of)
+        };
+        let runs = self.record(pod).is_some_and(|r| match r.report.state {
+            MemberState::Running { generation } => !r.suspected && !stops(generation),
+            _ => false,
+        });
+        runs && !pod.is_ended() && pod.deleting.is_none()
+    }
+
+    /// Pods that are no members and of no use to a round: those in which something is to stop, and the others.
+    fn left_over(&self) -> (Vec<&'a Pod>, Vec<&'a Pod>) {
+        let works: HashSet<&str> = self.workers().iter().map(|w| w.uid.as_str()).collect();
+        let stopping: HashSet<&String> = self.agent().into_iter().flat_map(|a| &a.stopping).collect();
+        let works = |p: &Pod| works.contains(p.uid.as_str());
+        let left = self.pods.iter().copied().filter(|p| !self.is_member(p) && !works(p));
+        left.partition(|p| stopping.contains(&p.uid) && !p.is_ended())
+    }
+
     /// Deletes pods that no round can use, and makes those that are missing.
     pub(super) fn keep_pods(&mut self) {
-        let useless: Vec<&Pod> = {
-            let works: HashSet<&str> = self.workers().iter().map(|w| w.uid.as_str()).collect();
-            let works = |p: &Pod| works.contains(p.uid.as_str());
-            let stopping: HashSet<&String> = self.agent().into_iter().flat_map(|a| &a.stopping).collect();
-            let stops = |p: &Pod| stopping.contains(&p.uid) && !p.is_ended();
-            self.pods.iter().copied().filter(|p| !self.is_member(p) && !works(p) && !stops(p)).collect()
-        };
+        let (stopping, useless) = self.left_over();
         let given_up = self.victim_reasons();
         for pod in &useless {
             let named = given_up.get(&pod.uid);
@@ -26,7 +58,8 @@ impl Step<'_> {
         }
         let other = self.round().map(|r| r.template_hash.clone()).unwrap_or_default();
         let stranger = |p: &&&Pod| p.mode != RoundMode::Agent || p.template_hash != other || self.is_released(p);
-        let strangers: Vec<&Pod> = useless.iter().filter(stranger).copied().collect();
+        let mut strangers: Vec<&Pod> = useless.iter().filter(stranger).copied().collect();
+        strangers.extend(stopping.iter().filter(stranger).copied());
         if strangers.iter().any(|p| self.is_waited_for(p)) {
             return;
         }

@@ -16,7 +16,7 @@ impl Step<'_> {
         if self.facts.group.is_some() {
             self.adopt_published();
         }
-        if self.order() == RoundOrder::Gather {
+        if self.order() == RoundOrder::Gather && !self.pods.iter().any(|p| self.is_forgotten(p)) {
             return false;
         }
         let begins = self.before.phase != Phase::Suspended;
@@ -24,7 +24,7 @@ impl Step<'_> {
             // Nobody may have been told of a stop that was decided before.
             round.since = self.now;
         }
-        if self.order() == RoundOrder::Run {
+        if self.order() != RoundOrder::Stop {
             let pods = self.fit_members();
             let Some(round) = self.state.round.clone() else { return false };
             let (why, grace_ms) = ("the job is suspended", millis(self.job.elasticity.drain_deadline));

@@ -191,6 +191,50 @@ fn a_lost_status_lets_processes_stop_for_a_round_of_nobody() {
     world.check_settled();
 }
 
+/// A job in which a round trains that its status does not know: the next one was decided, and pods were made for it, but the
+/// status was lost before anybody was told.
+fn forgotten() -> AgentWorld {
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    world.stop_time = secs(4);
+    world.evict(2);
+    // The state, the pod that goes, the service and the pod that comes.
+    world.operate(4);
+    assert_eq!((world.generation(), world.order(), world.pods.len()), (2, RoundOrder::Stop, 4));
+    world.state = recover(&world.job, &world.pods, Some(&world.group), world.now);
+    world.operate(usize::MAX);
+    assert_eq!((world.order(), world.containers[&world.pods[0].uid].runs), (RoundOrder::Gather, Some(1)));
+    world
+}
+
+#[test]
+fn a_round_that_was_forgotten_stops_before_its_pods_go() {
+    for what in ["template", "suspension", "size"] {
+        let mut world = forgotten();
+        let before: Vec<String> = uids(&world)[..2].to_vec();
+        match what {
+            "template" => world.job.template.as_mut().unwrap().hash = "t2".into(),
+            "suspension" => world.job.suspend = true,
+            _ => world.state.target = 1,
+        }
+        world.operate(usize::MAX);
+        let told = world.group.assignment.as_ref().unwrap();
+        assert_eq!(told.order, Order::Stop, "{what}: {told:?}");
+        for _ in 0..20 {
+            if !before.iter().any(|uid| world.containers.get(uid).is_some_and(|c| c.runs.is_some())) {
+                break;
+            }
+            let there = |uid: &String| world.pods.iter().any(|p| p.uid == *uid && p.deleting.is_none());
+            assert!(before.iter().all(there), "{what}: {:?}", world.pods);
+            world.pass(secs(1), u16::MAX);
+            world.operate(usize::MAX);
+        }
+        world.job.suspend = false;
+        world.go(90);
+        world.check_settled();
+        assert_eq!((world.state.phase, world.state.failures), (Phase::Running, 0), "{what}");
+    }
+}
+
 #[test]
 fn generations_that_nobody_knows_of_any_more_are_not_given_out_again() {
     // Status and etcd are lost: agents tell what they know, and that may be less than there was.

@@ -2,7 +2,7 @@
 
 use eto_engine::contract::Framework;
 use eto_engine::job::{JobSpec, RestartPolicy, RestartScope};
-use eto_engine::state::Phase;
+use eto_engine::state::{Phase, RoundOrder};
 use eto_membership::{Native, Order};
 
 use super::world::AgentWorld;
@@ -96,6 +96,33 @@ fn two_are_lost(seen: bool) {
     let newest = world.published.values().last().unwrap();
     let ranks: Vec<u32> = newest.members.iter().map(|m| m.index).collect();
     assert_eq!(ranks, [0, 1, 2, 3]);
+}
+
+/// Of members that are not heard of it is not known that they have started, where not all were seen to run: with a rank that
+/// would be another's they would never be started.
+#[test]
+fn who_was_not_told_to_start_is_not_taken_for_one_that_runs() {
+    let mut world = AgentWorld::running(alone(1, 4, 5));
+    // All start anew and nobody is told so: the gateway goes when all have stopped, and the leases of all records end.
+    world.exit(0, 1);
+    for _ in 0..20 {
+        world.operate(usize::MAX);
+        if world.order() == RoundOrder::Run && world.generation() == 2 {
+            break;
+        }
+        world.pass(secs(1), u16::MAX);
+    }
+    assert_eq!(run(&world).map(|n| n.run), Some(2));
+    world.group.members.clear();
+    world.evict(1);
+    for _ in 0..3 {
+        world.operate(usize::MAX);
+        world.pass(secs(1), 0);
+    }
+    world.go(60);
+    world.check_settled();
+    assert_eq!((world.state.failures, world.state.phase), (1, Phase::Running));
+    assert!(starts(&world).iter().all(|n| *n >= 2), "{:?}", world.starts);
 }
 
 #[test]
