@@ -154,6 +154,7 @@ fn pod(new: &NewPod, uid: String, now: Time) -> Pod {
         restarts: 0,
         exit_code: None,
         last_end: None,
+        memory_limit: 0,
         disrupted: false,
         request: WorkerRequest { cpu: 1.0, memory: 1e9, gpus: 0.0 },
     }

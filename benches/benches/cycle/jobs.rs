@@ -117,6 +117,7 @@ fn pod(spec: &JobSpec, index: u32, hash: &str) -> Pod {
         restarts: 0,
         exit_code: None,
         last_end: None,
+        memory_limit: 0,
         disrupted: false,
         request: WorkerRequest { cpu: 1.0, memory: 2_147_483_648.0, gpus: 0.0 },
     }

@@ -19,6 +19,7 @@ use nix::sys::signal::{Signal, kill, killpg};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
 use nix::unistd::Pid;
 
+use crate::oom::OomKills;
 use crate::proc::descendants_of;
 use crate::tail::Tail;
 
@@ -39,6 +40,9 @@ pub(crate) struct Children {
     keeps_lines: bool,
     /// Of the last group that is gone.
     last_lines: String,
+    /// Whether the last group that is gone ran out of memory.
+    out_of_memory: bool,
+    oom: OomKills,
     group: Option<Group>,
 }
 
@@ -69,16 +73,21 @@ impl Group {
 
 impl Children {
     /// Becomes the parent of what loses its own, and prepares to start `command`.
-    pub(crate) fn new(command: &[OsString], keeps_lines: bool) -> std::io::Result<Children> {
+    pub(crate) fn new(command: &[OsString], keeps_lines: bool, oom: OomKills) -> std::io::Result<Children> {
         nix::sys::prctl::set_child_subreaper(true)?;
         let words: Vec<String> = command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
         let launcher = is_launcher(&words);
-        Ok(Children { command: command.to_vec(), launcher, keeps_lines, last_lines: String::new(), group: None })
+        let (command, last_lines) = (command.to_vec(), String::new());
+        Ok(Children { command, launcher, keeps_lines, last_lines, out_of_memory: false, oom, group: None })
     }
 
     /// The last lines that the group which is gone wrote to stderr.
     pub(crate) fn last_lines(&self) -> &str {
         &self.last_lines
+    }
+
+    pub(crate) fn out_of_memory(&self) -> bool {
+        self.out_of_memory
     }
 
     /// Whether the command starts the processes of a member by itself.
@@ -88,7 +97,7 @@ impl Children {
 
     /// Tells a round as one whose processes could not be started.
     pub(crate) fn refuse(&mut self, generation: u64) -> Vec<Event> {
-        self.last_lines.clear();
+        self.forget();
         self.group = Some(Group::new(generation));
         let mut events = vec![Event::ProcessEnded { generation, exit: Exit::Code(NOT_RUNNABLE), main: true, left: 0 }];
         events.extend(self.reap());
@@ -99,7 +108,7 @@ impl Children {
     /// process that ended.
     pub(crate) fn start(&mut self, launch: &Launch, more: &BTreeMap<String, OsString>) -> Vec<Event> {
         let generation = launch.generation();
-        self.last_lines.clear();
+        self.forget();
         let tail = if self.keeps_lines { Tail::begin() } else { Ok(None) };
         let tail = tail.unwrap_or_else(|error| {
             crate::run::say(&format!("the last lines of the processes are not kept: {error}"));
@@ -133,6 +142,13 @@ impl Children {
             events.extend(self.reap());
         }
         events
+    }
+
+    /// What is known of the group before.
+    fn forget(&mut self) {
+        self.last_lines.clear();
+        self.out_of_memory = false;
+        self.oom.begin();
     }
 
     fn spawn(
@@ -216,6 +232,7 @@ impl Children {
         if nothing_left {
             events.push(Event::GroupGone { generation: group.generation });
             self.last_lines = group.tail.take().map(Tail::finish).unwrap_or_default();
+            self.out_of_memory = self.oom.is_any();
             self.group = None;
         } else if group.mains.is_empty() && group.asked && !group.rest_asked {
             group.rest_asked = true;

@@ -14,6 +14,7 @@ mod drain;
 mod install;
 mod memory;
 mod metrics;
+mod oom;
 mod proc;
 mod ready;
 mod run;

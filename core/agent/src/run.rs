@@ -22,6 +22,7 @@ use crate::clock::Clock;
 use crate::drain::DrainFile;
 use crate::memory::Memory;
 use crate::metrics::Meter;
+use crate::oom::OomKills;
 use crate::serve::{Answer, Call, listen, serve};
 use crate::settings::Settings;
 use crate::store::Stores;
@@ -59,7 +60,7 @@ pub(crate) fn say(text: &str) {
 pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunError> {
     let memory = Memory::open(settings.folder.as_deref()).map_err(failed("find a folder that it can write to"))?;
     let mut signals = Signals::listen().map_err(failed("listen for signals"))?;
-    let children = Children::new(command, settings.keeps_lines)
+    let children = Children::new(command, settings.keeps_lines, OomKills::of(&settings.cgroup))
         .map_err(failed("become the parent of what its processes leave behind"))?;
     let (calls_in, mut calls) = mpsc::channel(16);
     let local = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed("listen on localhost"))?;
@@ -249,13 +250,15 @@ impl Shell {
         }
     }
 
-    /// What the machine tells, with the last lines of processes that failed.
+    /// What the machine tells, with what is known of processes that failed.
     fn report(&self) -> Report {
         let step_work_us = self.meter.step_work_us(self.clock.now_ms());
         let report = Report { step_work_us, ..self.agent.report() };
         match report.state {
             MemberState::Exited { code, .. } if code != 0 => {
-                Report { last_lines: self.children.last_lines().to_owned(), ..report }
+                let (last_lines, out_of_memory) =
+                    (self.children.last_lines().to_owned(), self.children.out_of_memory());
+                Report { last_lines, out_of_memory, ..report }
             }
             _ => report,
         }

@@ -22,6 +22,8 @@ pub struct Settings {
     pub metrics_port: u16,
     /// Whether the last lines that failed processes wrote to stderr are told.
     pub keeps_lines: bool,
+    /// Where the container finds its own cgroup.
+    pub cgroup: PathBuf,
     /// Folder for the drain files and for what must outlive the agent's process; `None` = where the program is.
     pub folder: Option<PathBuf>,
 }
@@ -52,6 +54,7 @@ const GRACE_SECONDS: u64 = 30;
 /// Kept of the pod's grace for the last report.
 const MARGIN_MS: u64 = 2_000;
 const METRICS_PORT: u16 = 9400;
+const CGROUP: &str = "/sys/fs/cgroup";
 const TOKEN_FILE: &str = "/var/run/secrets/elastic.ai/token";
 
 impl Settings {
@@ -85,6 +88,7 @@ impl Settings {
             stop_grace_ms: grace_ms.saturating_sub(MARGIN_MS).max(grace_ms / 2),
             metrics_port: u16::try_from(port).unwrap_or(METRICS_PORT),
             keeps_lines,
+            cgroup: given("ETO_CGROUP").map_or_else(|| PathBuf::from(CGROUP), PathBuf::from),
             folder: given("ETO_FOLDER").map(PathBuf::from),
         })
     }

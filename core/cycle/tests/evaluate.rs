@@ -114,6 +114,7 @@ fn pods(job: &JobSpec) -> Vec<Pod> {
         restarts: 0,
         exit_code: None,
         last_end: None,
+        memory_limit: 0,
         disrupted: false,
         request: WorkerRequest { cpu: 1.0, memory: 0.0, gpus: 0.0 },
     };

@@ -53,6 +53,8 @@ pub struct Pod {
     pub exit_code: Option<i32>,
     /// How its training container ended last, be it that it has been started again since.
     pub last_end: Option<Box<ContainerEnd>>,
+    /// Bytes of memory that its training container can have; 0 = no limit.
+    pub memory_limit: u64,
     /// The `DisruptionTarget` condition is set, or its reason is one of [`is_disruption`]: not the job's own fault.
     pub disrupted: bool,
     /// Requests, else limits; 0.0 = neither.
@@ -66,8 +68,6 @@ pub struct ContainerEnd {
     pub code: i32,
     /// The kubelet's word for it (`Error`, `OOMKilled`, ...); empty = none.
     pub reason: String,
-    /// Bytes of memory that it could have; 0 = no limit.
-    pub memory_limit: u64,
     /// The end of its log, where it failed and that is kept.
     pub lines: String,
 }

@@ -123,6 +123,7 @@ impl Worker {
             restarts: self.restarts,
             exit_code: if let State::Ended(code) = self.state { Some(code) } else { None },
             last_end: self.last_code.map(|code| Box::new(ContainerEnd { code, ..ContainerEnd::default() })),
+            memory_limit: 0,
             disrupted: false,
             request: self.plan.request,
         }

@@ -26,6 +26,7 @@ pub const LOSS_GRACE_MS: u64 = 5_000;
 /// What an agent tells of itself.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
+#[allow(clippy::struct_excessive_bools, reason = "each is a word of its own on the wire")]
 pub struct Report {
     /// Version of the agent's release, for people.
     pub agent: String,
@@ -61,6 +62,10 @@ pub struct Report {
     /// [`crate::last_lines`] gives them. Empty where there are none, or the agent does not keep them.
     #[serde(skip_serializing_if = "String::is_empty")]
     pub last_lines: String,
+    /// With [`MemberState::Exited`] and a code other than 0: the kernel ended processes of its container for their use of
+    /// memory while they ran.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub out_of_memory: bool,
     /// Microseconds of work of its own in a step, over the last minute, as its script tells it; `None` = not told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_work_us: Option<u64>,

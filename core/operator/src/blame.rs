@@ -154,6 +154,7 @@ mod tests {
                 checkpoint: None,
                 progress: None,
                 last_lines: String::new(),
+                out_of_memory: false,
                 step_work_us: None,
                 leaving: false,
                 alone: false,

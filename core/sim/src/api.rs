@@ -128,6 +128,7 @@ impl World {
             restarts: 0,
             exit_code: None,
             last_end: None,
+            memory_limit: 0,
             disrupted: false,
             request: template.map(|t| t.request).unwrap_or_default(),
         };

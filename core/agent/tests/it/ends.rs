@@ -70,6 +70,24 @@ async fn the_last_lines_of_stderr_are_told_and_all_of_it_passes_through() {
 }
 
 #[tokio::test]
+async fn that_the_kernel_took_a_process_for_its_use_of_memory_is_told_until_the_next_start() {
+    let gateway = Gateway::start().await;
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::write(folder.path().join("token"), "first").unwrap();
+    // The kernel's part: the counter of the container, and SIGKILL to the process.
+    let counter = folder.path().join("memory.events");
+    std::fs::write(&counter, "oom 0\noom_kill 1\n").unwrap();
+    let dies = "if [ $ETO_ROUND = 1 ]; then printf 'oom 1\\noom_kill 2\\n' >$ETO_CGROUP/memory.events; fi; kill -9 $$";
+    let cgroup = folder.path().to_str().unwrap().to_owned();
+    let _pod = Pod::again(folder, &gateway, &["sh", "-c", dies], &[("ETO_CGROUP", &cgroup)]);
+    for (round, told) in [(1, true), (2, false)] {
+        gateway.assign(assignment(round, Order::Run, &[UID]));
+        let ended = MemberState::Exited { generation: round, code: 137 };
+        assert_eq!(gateway.until("killed", |r| r.state == ended).await.out_of_memory, told, "round {round}");
+    }
+}
+
+#[tokio::test]
 async fn a_command_that_is_not_there_is_a_failure_like_any_other() {
     let gateway = Gateway::start().await;
     let folder = tempfile::tempdir().unwrap();

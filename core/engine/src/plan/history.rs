@@ -6,6 +6,7 @@ use std::collections::HashSet;
 use eto_membership::{ReplicaTypes, last_lines};
 
 use super::hostname;
+use super::memory::OUT_OF_MEMORY;
 use super::step::{Step, members_of};
 use crate::contract::WorkerPhase;
 use crate::job::{JobSpec, RestartPolicy};
@@ -75,7 +76,11 @@ impl Step<'_> {
         FailedWorker {
             pod: pod.name.clone(),
             exit_code: code.or(pod.exit_code).or(end.map(|e| e.code)),
-            reason: end.map(|e| e.reason.clone()).or(pod.reason.clone()).unwrap_or_default(),
+            reason: if self.ran_out(pod) {
+                OUT_OF_MEMORY.to_owned()
+            } else {
+                end.map(|e| e.reason.clone()).or(pod.reason.clone()).unwrap_or_default()
+            },
             last_lines: if self.job.elasticity.failure_logs { last_lines(kept) } else { String::new() },
         }
     }

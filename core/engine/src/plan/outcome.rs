@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use super::memory::OUT_OF_MEMORY;
 use super::step::Step;
 use super::{Action, EventReason};
 use crate::contract::WorkerPhase;
@@ -104,7 +103,8 @@ impl<'a> Step<'a> {
         let Some(round) = self.state.round.as_mut().filter(|r| most > r.restarts_charged) else { return };
         let new = most - round.restarts_charged;
         round.restarts_charged = most;
-        self.charge(worst.map_or(LossClass::ContainerRestarted, |p| class_of(p, LossClass::ContainerRestarted)), new);
+        let class = LossClass::ContainerRestarted;
+        self.charge(worst.map_or(class, |p| self.class_of(p, class)), new);
         let who = worst.map_or_else(String::new, |p| {
             let code = p.last_end.as_ref().map_or_else(String::new, |e| format!(" ended with exit code {}", e.code));
             format!(" (worker {}{code})", p.index)
@@ -181,7 +181,7 @@ impl<'a> Step<'a> {
         self.event(charged.is_some(), EventReason::WorkerLost, why.clone());
         if charged.is_some() {
             let pod = if let Some(Loss::Failed(pod)) = blamed { Some(*pod) } else { None };
-            self.charge(pod.map_or(LossClass::PodFailed, |p| class_of(p, LossClass::PodFailed)), 1);
+            self.charge(pod.map_or(LossClass::PodFailed, |p| self.class_of(p, LossClass::PodFailed)), 1);
             if self.check_backoff_limit() {
                 return true;
             }
@@ -250,17 +250,6 @@ impl<'a> Step<'a> {
                 self.looks.push(due);
             }
         }
-    }
-}
-
-/// The class of a failure in this pod: the kubelet's word that it ran out of memory says more than any exit code.
-pub(super) fn class_of(pod: &Pod, otherwise: LossClass) -> LossClass {
-    let by_memory = pod.last_end.as_ref().is_some_and(|e| e.reason == OUT_OF_MEMORY);
-    if by_memory && matches!(otherwise, LossClass::PodFailed | LossClass::ProcessFailed | LossClass::ContainerRestarted)
-    {
-        LossClass::OutOfMemory
-    } else {
-        otherwise
     }
 }
 

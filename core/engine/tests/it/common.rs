@@ -119,6 +119,7 @@ pub(crate) fn pod(index: u32, round: u64, size: u32) -> Pod {
         restarts: 0,
         exit_code: None,
         last_end: None,
+        memory_limit: 0,
         disrupted: false,
         request: WorkerRequest { cpu: 1.0, memory: 1e9, gpus: 0.0 },
     }

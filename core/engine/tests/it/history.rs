@@ -14,12 +14,8 @@ fn a_failed_pod_is_replaced_and_both_are_named() {
     assert!(world.settle());
     assert_eq!(world.state.history[0].kind, ChangeKind::Start);
     world.pods[1].phase = WorkerPhase::Failed;
-    world.pods[1].last_end = Some(Box::new(ContainerEnd {
-        code: 1,
-        reason: "Error".into(),
-        memory_limit: 0,
-        lines: "KeyError: 'x'".into(),
-    }));
+    world.pods[1].last_end =
+        Some(Box::new(ContainerEnd { code: 1, reason: "Error".into(), lines: "KeyError: 'x'".into() }));
     let lost = world.pods[1].name.clone();
     assert!(world.settle());
     let e = &world.state.history[0];

@@ -20,9 +20,9 @@ fn the_next_round_s_pods_have_more() {
         }
         let mut world = World::new(spec);
         assert!(world.settle());
-        let end = ContainerEnd { code: 137, reason: "OOMKilled".into(), memory_limit: 4 * GIB, lines: String::new() };
+        let end = ContainerEnd { code: 137, reason: "OOMKilled".into(), lines: String::new() };
         let pod: &mut Pod = &mut world.pods[1];
-        pod.last_end = Some(Box::new(end));
+        (pod.last_end, pod.memory_limit) = (Some(Box::new(end)), 4 * GIB);
         if restarts_in_place {
             pod.restarts = 1;
         } else {

@@ -148,8 +148,8 @@ fn memory_grows_for_workers() {
     let mut spec = parameter_server(5);
     spec.elasticity.memory_growth = Some(MemoryGrowth { percent: 50, max_bytes: 8 << 30 });
     let mut there = pods(5);
-    let killed = ContainerEnd { code: 137, reason: "OOMKilled".into(), memory_limit: 1 << 30, lines: String::new() };
-    there[1].last_end = Some(Box::new(killed.clone()));
+    let killed = ContainerEnd { code: 137, reason: "OOMKilled".into(), lines: String::new() };
+    (there[1].last_end, there[1].memory_limit) = (Some(Box::new(killed.clone())), 1 << 30);
     there[1].phase = WorkerPhase::Failed;
     assert_eq!(
         step(&spec, &running(&spec, 5), &there).state.memory,
@@ -157,7 +157,7 @@ fn memory_grows_for_workers() {
         "a server's need says nothing of a worker's"
     );
     there[1] = pod(1, 1, 5);
-    there[4].last_end = Some(Box::new(killed));
+    (there[4].last_end, there[4].memory_limit) = (Some(Box::new(killed)), 1 << 30);
     let p = step(&spec, &running(&spec, 5), &there);
     let later = plan(&spec, &p.state, &[], &PlanFacts::default(), NOW.plus(secs(60)));
     let memory: Vec<Option<u64>> = created(&later).iter().map(|n| n.memory).collect();

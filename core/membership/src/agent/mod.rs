@@ -140,6 +140,7 @@ impl Agent {
             alone: true,
             leaving: self.leaving,
             last_lines: String::new(),
+            out_of_memory: false,
             step_work_us: None,
         }
     }

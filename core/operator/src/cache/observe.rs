@@ -52,10 +52,8 @@ pub(crate) fn observe(pod: &core::Pod) -> Option<Pod> {
         deleting: meta.deletion_timestamp.as_ref().map(time),
         restarts: statuses().map(|c| u32::try_from(c.restart_count).unwrap_or(0)).fold(0, u32::saturating_add),
         exit_code: training.and_then(|c| c.state.as_ref()).and_then(|s| s.terminated.as_ref()).map(|t| t.exit_code),
-        last_end: training.and_then(last_end).map(|end| {
-            let memory_limit = first.map_or(0, resources::memory_limit);
-            Box::new(ContainerEnd { memory_limit, ..end })
-        }),
+        last_end: training.and_then(last_end).map(Box::new),
+        memory_limit: first.map_or(0, resources::memory_limit),
         disrupted,
         request: pod.spec.as_ref().map(resources::utilisation).unwrap_or_default(),
     })
@@ -76,7 +74,7 @@ fn last_end(container: &ContainerStatus) -> Option<ContainerEnd> {
     let ended = |state: &Option<ContainerState>| state.as_ref().and_then(|s| s.terminated.clone());
     let end = ended(&container.state).or_else(|| ended(&container.last_state))?;
     let lines = if end.exit_code == 0 { String::new() } else { last_lines(end.message.as_deref().unwrap_or_default()) };
-    Some(ContainerEnd { code: end.exit_code, reason: end.reason.unwrap_or_default(), memory_limit: 0, lines })
+    Some(ContainerEnd { code: end.exit_code, reason: end.reason.unwrap_or_default(), lines })
 }
 
 fn condition<'a>(pod: &'a core::Pod, kind: &str) -> Option<&'a PodCondition> {

@@ -255,6 +255,7 @@ mod tests {
             restarts: 0,
             exit_code: None,
             last_end: None,
+            memory_limit: 0,
             disrupted: false,
             request: WorkerRequest::default(),
         };

@@ -33,7 +33,7 @@ impl<'a> Step<'a> {
         self.round().map_or(0, |r| r.generation)
     }
 
-    pub(super) fn record(&self, pod: &Pod) -> Option<&'a MemberRecord> {
+    pub(in crate::plan) fn record(&self, pod: &Pod) -> Option<&'a MemberRecord> {
         self.facts.group?.members.get(&pod.uid)
     }
 

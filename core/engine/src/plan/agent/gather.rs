@@ -130,7 +130,7 @@ impl Step<'_> {
         let what = format!("worker {} failed before it was in a round{}", pod.index, outcome::because(pod));
         self.event(true, EventReason::WorkerLost, what);
         if self.order() == RoundOrder::Gather {
-            self.charge(outcome::class_of(pod, LossClass::PodFailed), 1);
+            self.charge(self.class_of(pod, LossClass::PodFailed), 1);
             if !self.check_backoff_limit() {
                 self.set_back(true);
             }

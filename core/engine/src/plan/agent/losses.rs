@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use eto_membership::{LOSS_GRACE_MS, MemberState};
 
 use super::super::EventReason;
-use super::super::outcome::{BACKOFF_CAP, backoff, because, class_of, is_disruption};
+use super::super::outcome::{BACKOFF_CAP, backoff, because, is_disruption};
 use super::super::step::Step;
 use super::facts::count;
 use super::orders::Begin;
@@ -89,10 +89,6 @@ impl<'a> Loss<'a> {
         }
     }
 
-    fn charged_as(&self) -> LossClass {
-        self.pod().map_or(self.class(), |pod| class_of(pod, self.class()))
-    }
-
     fn what(&self) -> String {
         match self {
             Loss::Gone(index) => format!("worker {index} is gone"),
@@ -140,7 +136,8 @@ impl<'a> Step<'a> {
             return false;
         }
         for loss in own {
-            self.charge(loss.charged_as(), 1);
+            let class = loss.pod().map_or(loss.class(), |pod| self.class_of(pod, loss.class()));
+            self.charge(class, 1);
         }
         if charged && self.check_backoff_limit() {
             return true;
@@ -167,7 +164,8 @@ impl<'a> Step<'a> {
     fn failure_of(&self, loss: &Loss<'a>) -> Option<FailedWorker> {
         let told = |pod: &Pod| self.record(pod).map(|r| r.report.last_lines.as_str());
         match loss {
-            Loss::Failed(pod) | Loss::OutOfMemory(pod) => Some(self.failure(pod, None, told(pod))),
+            Loss::Failed(pod) => Some(self.failure(pod, None, told(pod))),
+            Loss::OutOfMemory(pod) => Some(self.failure(pod, self.exit_of(pod).map(|(_, code)| code), told(pod))),
             Loss::Exited(pod, code) => Some(self.failure(pod, Some(*code), told(pod))),
             _ => None,
         }

@@ -26,6 +26,8 @@ pub(crate) struct Container {
     pub(super) ended: Option<i32>,
     /// What its processes write to stderr when they fail.
     pub(crate) lines: String,
+    /// It is for want of memory that they fail, and the kubelet does not know.
+    pub(crate) out_of_memory: bool,
 }
 
 impl AgentWorld {
@@ -63,6 +65,7 @@ impl AgentWorld {
             let mut report = container.agent.report();
             if matches!(report.state, MemberState::Exited { .. }) {
                 report.last_lines.clone_from(&container.lines);
+                report.out_of_memory = container.out_of_memory;
             }
             let record = MemberRecord {
                 pod: self.pods[at].name.clone(),
@@ -153,7 +156,8 @@ impl Container {
     pub(super) fn new(pod: &Pod, native: bool, now: Time) -> Self {
         let agent = Agent::new(identity(pod, 0, native, None));
         let (runs, stops, ended, lines) = (None, None, None, String::new());
-        Container { agent, incarnation: 0, runs, launched: 0, stops, heard: now, ended, lines }
+        let out_of_memory = false;
+        Container { agent, incarnation: 0, runs, launched: 0, stops, heard: now, ended, lines, out_of_memory }
     }
 
     fn restart(&mut self, pod: &Pod, lost: Option<u64>) {

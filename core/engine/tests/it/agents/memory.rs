@@ -22,8 +22,8 @@ fn out_of_memory(world: &mut AgentWorld, at: usize, limit: u64) {
 
 /// The kubelet's word comes into the pod's status.
 fn tell(world: &mut AgentWorld, at: usize, limit: u64) {
-    let end = ContainerEnd { code: 137, reason: "OOMKilled".into(), memory_limit: limit, lines: String::new() };
-    world.pods[at].last_end = Some(Box::new(end));
+    let end = ContainerEnd { code: 137, reason: "OOMKilled".into(), lines: String::new() };
+    (world.pods[at].last_end, world.pods[at].memory_limit) = (Some(Box::new(end)), limit);
 }
 
 #[test]
@@ -49,6 +49,28 @@ fn its_pod_is_replaced_by_one_with_more_and_that_is_free() {
     world.go(20);
     assert_eq!(world.state.memory.as_ref().unwrap().bytes, 6 * GIB);
     assert_eq!((world.state.phase, world.state.failures), (Phase::Running, 0));
+}
+
+#[test]
+fn the_agent_s_word_is_as_good_where_the_kernel_took_a_process_alone() {
+    for grows in [true, false] {
+        let spec = if grows { growing(16 * GIB) } else { job(1, 2, 5) };
+        let mut world = AgentWorld::running(spec);
+        let lost = world.pods[1].uid.clone();
+        world.pods[1].memory_limit = 4 * GIB;
+        world.containers.get_mut(&lost).unwrap().out_of_memory = true;
+        world.exit(1, 137);
+        world.go(20);
+        world.check_settled();
+        assert_eq!(world.pods.iter().all(|p| p.uid != lost), grows, "its pod is replaced where it gets more");
+        let bytes = world.state.memory.as_ref().map(|m| m.bytes);
+        assert_eq!((world.state.failures, bytes), if grows { (0, Some(6 * GIB)) } else { (1, None) });
+        let failed = world.state.history.iter().find_map(|e| e.failed.as_ref()).unwrap();
+        assert_eq!((&failed.reason[..], failed.exit_code), ("OOMKilled", Some(137)));
+        if !grows {
+            assert_eq!(world.state.charges[0].class, LossClass::OutOfMemory);
+        }
+    }
 }
 
 #[test]
