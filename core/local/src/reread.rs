@@ -139,4 +139,21 @@ mod tests {
         assert!(!file.changed());
         assert!(!JobFile::new(Path::new("-")).changed());
     }
+
+    #[test]
+    fn what_is_no_file_is_no_change_and_is_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.yaml");
+        std::fs::write(&path, "a").unwrap();
+        let mut file = JobFile::new(&path);
+        std::fs::remove_file(&path).unwrap();
+        assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
+        assert!(!file.changed(), "nobody writes to it: to read it is to wait for ever");
+        std::fs::remove_file(&path).unwrap();
+        std::fs::create_dir(&path).unwrap();
+        assert!(!file.changed());
+        std::fs::remove_dir(&path).unwrap();
+        std::fs::write(&path, "bb").unwrap();
+        assert!(file.changed(), "a file again");
+    }
 }

@@ -90,3 +90,18 @@ impl Stops {
         stop
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn a_limit_ends_a_run_and_one_beyond_all_clocks_is_none() {
+        let mut stops = Stops::listen(Some(Duration::from_millis(1))).unwrap();
+        assert_eq!(stops.next().await, Stop::TimeLimit);
+        let mut stops = Stops::listen(Some(Duration::MAX)).unwrap();
+        stops.keyboard().send(()).await.unwrap();
+        assert_eq!(stops.next().await, Stop::Interrupt);
+    }
+}

@@ -1,6 +1,7 @@
 //! The API for scripts and the page of metrics, asked from where the script and the kubelet are.
 
 use std::net::SocketAddr;
+use std::time::Duration;
 
 use eto_membership::Order;
 use serde_json::{Value, json};
@@ -101,6 +102,28 @@ async fn a_script_tells_and_is_told() {
     assert!(metric(&page, r#"eto_agent_lost_seconds_total{cause="join"}"#).unwrap() > 0.0);
     assert!(metric(&page, "eto_agent_steps_per_second").unwrap() > 0.0);
     assert_eq!(metric(&page, "eto_agent_loss"), None, "the last telling had none");
+}
+
+/// As many as the agent takes at once and some more, from somebody who says nothing.
+#[tokio::test]
+async fn connections_that_somebody_holds_keep_no_probe_out() {
+    let gateway = Gateway::start().await;
+    let port = free_port();
+    let _pod = Pod::with(&gateway, "exec sleep 1000", &[("ETO_METRICS_PORT", &port.to_string())]);
+    gateway.until("joined", |_| true).await;
+    let probes = SocketAddr::from(([127, 0, 0, 1], port));
+    let mut held = Vec::new();
+    for _ in 0..300 {
+        held.push(TcpStream::connect(probes).await.unwrap());
+    }
+    // Sooner than the agent would give up any of those that are held.
+    let probe = tokio::time::timeout(Duration::from_secs(5), ask(probes, "GET", "/healthz", ""));
+    assert_eq!(probe.await.expect("no answer").0, 200);
+    // The oldest had to go for it, and no more than that.
+    assert_eq!(held[0].read(&mut [0]).await.unwrap_or(0), 0);
+    let last = held.last_mut().unwrap();
+    last.write_all(b"GET /healthz HTTP/1.1\r\nhost: agent\r\n\r\n").await.unwrap();
+    assert!(last.read(&mut [0]).await.unwrap() > 0, "one that was held is served when it asks");
 }
 
 /// What a probe in the pod says.

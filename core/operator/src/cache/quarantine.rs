@@ -155,6 +155,22 @@ mod tests {
         assert_eq!(held(&mut all, began + 2 * HOUR), Vec::<String>::new());
     }
 
+    /// Names of nodes are given again to other machines: what was held against one is not held for ever.
+    #[test]
+    fn horovod_3319_a_node_that_failed_however_often_is_let_out_and_begins_anew() {
+        let (mut all, began) = (Quarantine::new(3, HOUR), Instant::now());
+        for of in 0..100 {
+            all.note(failure(&format!("a{of}"), "j", "n"), began, began);
+        }
+        assert_eq!(held(&mut all, began + 5 * HOUR), ["n"], "so many weigh for longer");
+        let later = began + 7 * HOUR;
+        assert_eq!(held(&mut all, later), Vec::<String>::new());
+        assert!(!all.note(failure("b", "k", "n"), later, later), "one failure is no reason, whatever was before");
+        let last = began + all.memory();
+        all.note(failure("c", "k", "m"), last, last);
+        assert_eq!(all.failures.len(), 2, "those of the beginning are forgotten");
+    }
+
     #[test]
     fn a_failure_counts_from_when_it_came() {
         let (mut all, began) = (Quarantine::new(3, HOUR), Instant::now());
