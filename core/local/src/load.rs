@@ -76,9 +76,7 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
     let mut jobs = Vec::new();
     for document in serde_yaml::Deserializer::from_str(text) {
         let value = serde_yaml::Value::deserialize(document).map_err(not_yaml)?;
-        if value.get("kind").and_then(serde_yaml::Value::as_str) == Some("ElasticJob") {
-            jobs.push(value);
-        }
+        jobs.extend(objects(value).into_iter().filter(|object| kind(object) == Some("ElasticJob")));
     }
     let found = jobs.len();
     let (Some(value), 1) = (jobs.pop(), found) else {
@@ -88,6 +86,11 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
         let lines: Vec<String> = problems.0.iter().map(|p| format!("  {}: {}", p.path, p.message)).collect();
         LoadError::Invalid { path: path.into(), problems: lines.join("\n") }
     };
+    let mut problems = SpecProblems::default();
+    no_numbers("", &value, &mut problems);
+    if !problems.is_empty() {
+        return Err(invalid(problems));
+    }
     let value: serde_json::Value = serde_yaml::from_value(value).map_err(not_yaml)?;
     if let Some(problems) = other_version(&value) {
         return Err(invalid(problems));
@@ -96,8 +99,10 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
     if !unknown.is_empty() {
         return Err(invalid(unknown));
     }
-    let mut object: ElasticJob =
-        serde_json::from_value(value).map_err(|e| LoadError::NotYaml { path: path.into(), message: e.to_string() })?;
+    let mut object: ElasticJob = serde_path_to_error::deserialize(value).map_err(|e| {
+        let (path, why) = (e.path().to_string(), e.into_inner().to_string());
+        invalid(SpecProblems(vec![SpecProblem { path, message: eto_api::without_value(&why) }]))
+    })?;
     // What the API server would have filled in.
     let metadata = &mut object.metadata;
     metadata.namespace.get_or_insert_with(|| "default".to_owned());
@@ -107,6 +112,41 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
     let mut spec = job_spec(&object).map_err(invalid)?;
     spec.created = now;
     Ok(Job { object, spec })
+}
+
+fn kind(object: &serde_yaml::Value) -> Option<&str> {
+    object.get("kind").and_then(serde_yaml::Value::as_str)
+}
+
+/// What a document holds: itself, or what is in a `List`, as `kubectl get -o yaml` writes several.
+fn objects(document: serde_yaml::Value) -> Vec<serde_yaml::Value> {
+    match document.get("items") {
+        Some(serde_yaml::Value::Sequence(items)) if kind(&document) == Some("List") => items.clone(),
+        _ => vec![document],
+    }
+}
+
+/// Numbers that YAML has and JSON has not. An API server never sees one; here it would be taken for a field that is not
+/// there.
+fn no_numbers(path: &str, value: &serde_yaml::Value, problems: &mut SpecProblems) {
+    match value {
+        serde_yaml::Value::Number(number) if !number.is_finite() => {
+            let message = format!("is {number}; write a finite number, or leave the field out");
+            problems.0.push(SpecProblem { path: path.trim_start_matches('.').to_owned(), message });
+        }
+        serde_yaml::Value::Sequence(items) => {
+            for (i, item) in items.iter().enumerate() {
+                no_numbers(&format!("{path}[{i}]"), item, problems);
+            }
+        }
+        serde_yaml::Value::Mapping(map) => {
+            for (key, inner) in map {
+                no_numbers(&format!("{path}.{}", key.as_str().unwrap_or("?")), inner, problems);
+            }
+        }
+        serde_yaml::Value::Tagged(tagged) => no_numbers(path, &tagged.value, problems),
+        _ => {}
+    }
 }
 
 /// A job of another API version would be refused by an API server, and its fields may mean something else.
@@ -142,6 +182,17 @@ mod tests {
     }
 
     #[test]
+    fn a_list_holds_its_objects() {
+        let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems: [{items}]\n");
+        let one = "{apiVersion: elastic.ai/v1alpha1, kind: ElasticJob, metadata: {name: l}, spec: {template: {spec: \
+                   {containers: [{name: t, command: [a]}]}}}}";
+        let job = read(&list(&format!("{{apiVersion: v1, kind: ConfigMap}}, {one}"))).unwrap();
+        assert_eq!(job.spec.key.to_string(), "default/l");
+        assert!(matches!(read(&list(&format!("{one}, {one}"))), Err(LoadError::NotOneJob { found: 2, .. })));
+        assert!(matches!(read("kind: List\nitems: 5\n"), Err(LoadError::NotOneJob { found: 0, .. })));
+    }
+
+    #[test]
     fn what_is_wrong_is_said_with_its_place() {
         assert!(matches!(read("a: [b"), Err(LoadError::NotYaml { .. })));
         // Takes minutes if the parser sees it.
@@ -161,6 +212,12 @@ mod tests {
         );
         let error = read(&JOB.replace("v1alpha1", "v1")).unwrap_err().to_string();
         assert!(error.contains("apiVersion: is \"elastic.ai/v1\"; write elastic.ai/v1alpha1"), "{error}");
+        let error = read(&JOB.replace("name: j", "name: 5")).unwrap_err().to_string();
+        assert!(error.contains("\n  metadata.name: must be text, in quotes, and is a number"), "{error}");
+        let error = read(&JOB.replace("replicas: 2", "replicas: .nan")).unwrap_err().to_string();
+        assert!(error.contains("\n  spec.replicas: is .nan; write a finite number"), "{error}");
+        let error = read(&JOB.replace("[a]", "[a, -.inf]")).unwrap_err().to_string();
+        assert!(error.contains("\n  spec.template.spec.containers[0].command[1]: is -.inf;"), "{error}");
         for file in ["/no/such/file", "/dev/zero", "/"] {
             assert!(matches!(job(Path::new(file), Time(0)), Err(LoadError::Unreadable { .. })), "{file}");
         }

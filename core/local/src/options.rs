@@ -56,6 +56,10 @@ pub enum RunError {
     Policy { module: String, why: String, places: String },
     #[error("--prometheus: {0}")]
     Prometheus(#[from] SettingsError),
+    #[error("--workdir {0}: there is no such directory; make it, or name another")]
+    NoWorkdir(PathBuf),
+    #[error("the template's workingDir {0} is no directory of this machine; name one with --workdir")]
+    NoWorkingDir(PathBuf),
     #[error("could not {what}: {source}")]
     System { what: String, source: io::Error },
 }
@@ -100,8 +104,8 @@ pub(crate) fn check_template(job: &Job, options: &RunOptions) -> Result<(), RunE
         };
         let plan = pod::blueprint(job, &new, &[], options.directory.as_deref())?;
         if let Some(directory) = plan.launch.directory.filter(|directory| !directory.is_dir()) {
-            let what = format!("run in {} (workingDir; --workdir gives another)", directory.display());
-            return Err(system(what)(io::ErrorKind::NotFound.into()));
+            let by_flag = options.directory.is_some();
+            return Err(if by_flag { RunError::NoWorkdir(directory) } else { RunError::NoWorkingDir(directory) });
         }
     }
     Ok(())

@@ -39,6 +39,8 @@ pub enum PodError {
     NeedsCluster { name: String, source_kind: &'static str },
     #[error("variable `{name}` refers to the field `{path}`, which a process does not have")]
     NoField { name: String, path: String },
+    #[error("{place} of container `{container}` has a NUL byte (\\0), which no process can be given: remove it")]
+    Nul { container: String, place: String },
 }
 
 impl From<SpecProblems> for PodError {
@@ -97,6 +99,7 @@ impl Made {
         let container = pod.spec.as_ref().and_then(|s| s.containers.first()).ok_or(PodError::NoTemplate)?;
         let env = environment(&pod, container)?;
         let command = command(container, &env)?;
+        no_nul(container, &command, &env)?;
         Ok(Made { pod, command, env })
     }
 
@@ -119,6 +122,23 @@ fn command(container: &Container, env: &BTreeMap<String, String>) -> Result<Vec<
     }
     let words = program.iter().chain(container.args.iter().flatten());
     Ok(words.map(|word| expand(word, |name| env.get(name).map(String::as_str))).collect())
+}
+
+/// What the system would refuse each time that the process is started, without a word of where it is.
+fn no_nul(container: &Container, command: &[String], env: &BTreeMap<String, String>) -> Result<(), PodError> {
+    let program = container.command.as_ref().map_or(0, Vec::len);
+    let word = command.iter().position(|word| word.contains('\0')).map(|i| match i.checked_sub(program) {
+        Some(i) => format!("`args[{i}]`"),
+        None => format!("`command[{i}]`"),
+    });
+    let variable = || {
+        let found = env.iter().find(|(name, value)| name.contains('\0') || value.contains('\0'));
+        found.map(|(name, _)| format!("variable `{}`", name.escape_default()))
+    };
+    match word.or_else(variable) {
+        Some(place) => Err(PodError::Nul { container: container.name.clone(), place }),
+        None => Ok(()),
+    }
 }
 
 /// The container's variables. A value may refer to variables above it, as in a pod.
@@ -259,6 +279,18 @@ mod tests {
         assert!(matches!(made(field, ""), Err(PodError::NoField { .. })));
         let from = "{name: t, command: [a], envFrom: [{configMapRef: {name: m}}]}";
         assert!(matches!(made(from, ""), Err(PodError::NeedsCluster { .. })));
+    }
+
+    #[test]
+    fn a_nul_byte_is_found_before_anything_starts() {
+        for (container, place) in [
+            (r#"{name: t, command: [a, "b\0"]}"#, "`command[1]`"),
+            (r#"{name: t, command: [a], args: [b, "\0"]}"#, "`args[1]`"),
+            (r#"{name: t, command: [a], env: [{name: A, value: "a\0b"}]}"#, "variable `A`"),
+        ] {
+            let error = made(container, "").unwrap_err().to_string();
+            assert!(error.starts_with(place) && error.contains("of container `t` has a NUL byte"), "{error}");
+        }
     }
 
     #[test]

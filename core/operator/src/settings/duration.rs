@@ -4,6 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use serde::de::Visitor;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// A duration in settings.
@@ -75,7 +76,22 @@ impl Serialize for Span {
 
 impl<'de> Deserialize<'de> for Span {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-        String::deserialize(d)?.parse().map_err(serde::de::Error::custom)
+        d.deserialize_str(Text)
+    }
+}
+
+/// Takes a duration's text, and says how it is written where there is something else (a bare number, say).
+struct Text;
+
+impl Visitor<'_> for Text {
+    type Value = Span;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a duration with its unit in quotes: \"500ms\", \"15s\", \"2m\" or \"1h30m\"")
+    }
+
+    fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Span, E> {
+        text.parse().map_err(E::custom)
     }
 }
 

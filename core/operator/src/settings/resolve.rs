@@ -233,6 +233,12 @@ mod tests {
         let said = |file: &str, env: &[(&str, &str)]| resolved(file, env, &[]).unwrap_err().to_string();
         let text = said("[evaluation]\nperiod = \"soon\"\n", &[]);
         assert!(text.starts_with("settings.toml, line 2: `evaluation.period` = \"soon\": not a duration"), "{text}");
+        let text = said("[leader]\nduration = 5\n", &[]);
+        assert_eq!(
+            text,
+            "settings.toml, line 2: `leader.duration` = 5: invalid type: integer `5`, expected a duration with its unit in \
+             quotes: \"500ms\", \"15s\", \"2m\" or \"1h30m\""
+        );
         let text = said("", &[("ETO_LEADER_ENABLED", "perhaps")]);
         assert!(text.starts_with("environment variable ETO_LEADER_ENABLED: `leader.enabled` = `perhaps`"), "{text}");
         let text = said("[evaluation\n", &[]);
