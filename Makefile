@@ -1,7 +1,7 @@
 # Every target does its own set-up; `make help` lists them. What a step needs of the machine is in tools/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test test-training e2e e2e-training bench measure measure-training simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
+.PHONY: help demo demo-check test test-training e2e e2e-training bench measure measure-training measure-faults simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
 
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
@@ -47,7 +47,11 @@ measure-training: ## medians of resizes and losses on two real nodes, beside tor
 	@tools/setup.sh protoc helm cluster
 	@benches/training.sh
 
-measure: policies simulate measure-training ## long measurements on a real control plane (see benches/README.md)
+measure-faults: ## how long each fault takes to be acted on and to be over, on two real nodes (docs/faults.md)
+	@tools/setup.sh protoc helm cluster
+	@benches/training.sh --faults
+
+measure: policies simulate measure-training measure-faults ## long measurements on a real control plane (see benches/README.md)
 	@tools/setup.sh prometheus protoc etcd cluster
 	@benches/measure.sh
 

@@ -2,6 +2,7 @@
 # Trainings with an agent on two real nodes: all cases, or those whose name contains one of the words.
 #   tests/training.sh [--keep] [WORD...]
 #   tests/training.sh --measure [--times N] ...   medians instead, beside torchrun's own elasticity (benches/README.md)
+#   tests/training.sh --faults [--times N] [WORD...]        how long each fault takes to be acted on, and to be over
 # Needs root, and what `tools/setup.sh cluster helm registry` gets; starts and stops its own cluster. ETO_E2E_OPERATOR and
 # ETO_E2E_AGENT name binaries that are built already. Frameworks are installed once (tests/training/setup.sh).
 set -euo pipefail
@@ -21,7 +22,10 @@ export ETO_TRAINING=${TRAINING:-$ETO_CACHE/training}
 tests/training/setup.sh torch jax >/dev/null
 python3 tests/training/test_curve.py 2>/dev/null || { python3 tests/training/test_curve.py; exit 1; }
 main=tests/training/main.py
-[ "${1:-}" != --measure ] || { main=tests/training/measure.py; shift; }
+case ${1:-} in
+  --measure) main=tests/training/measure.py; shift ;;
+  --faults) main=tests/training/faults.py; shift ;;
+esac
 exec 9>/tmp/cluster.lock
 flock 9
 python3 $main --operator "$ETO_E2E_OPERATOR" --agent "$ETO_E2E_AGENT" "$@"

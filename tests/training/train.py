@@ -35,6 +35,18 @@ def tell(path, **what):
         urllib.request.urlopen(request, timeout=5).read()
 
 
+def fail_if_asked():
+    """What a test wants of this pod, once: `exit CODE` or `eat MIB` in the file $FOLDER/<host name>.fault."""
+    path = os.path.join(FOLDER, socket.gethostname() + ".fault")
+    if os.path.exists(path):
+        with open(path) as f:
+            what, number = f.read().split()
+        os.remove(path)
+        if what == "exit":
+            sys.exit(int(number))
+        bytearray(b"x") * (int(number) << 20)
+
+
 def load():
     try:
         with open(CHECKPOINT) as f:
@@ -111,6 +123,7 @@ def main():
     first = step + 1
     while step < STEPS:
         step += 1
+        fail_if_asked()
         try:
             step_together(peers, step)
         except (ConnectionError, ValueError) as error:
