@@ -141,8 +141,7 @@ class Cluster:
         run(os.path.join(LAB, "node.sh"), command, str(number))
 
     def node_ready(self, number):
-        [node] = [n for n in self.get("nodes") if n["metadata"]["name"] == f"node-{number}"]
-        return ready(node)
+        return any(ready(n) for n in self.get("nodes") if n["metadata"]["name"] == f"node-{number}")
 
     def leader(self):
         """The pod of the operator that leads."""

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """The table of faults (docs/faults.md) as measured: how long until the operator acts, and until all train again.
 
-  faults.py --operator BINARY --agent BINARY [--times N] [WORD...]
+  faults.py --operator BINARY --agent BINARY [--times N] [--tell] [WORD...]
 
 Each fault meets a job of its own: a plain training (train.py) with a worker on each of two real nodes. *Acts* ends with
 the operator's first order or deletion after the fault, by its log; *trains* with the first step of the next round that
@@ -20,7 +20,7 @@ from datetime import datetime
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import rounds  # noqa: E402
-from cluster import GRACE, STATE, SYSTEM, Cluster, Failed, environment, processes, wait  # noqa: E402
+from cluster import GRACE, STATE, SYSTEM, Cluster, Failed, environment, processes, ready, wait  # noqa: E402
 from job import LONG, Plain  # noqa: E402
 
 ACTS = ("agents were told", "deleting")
@@ -29,9 +29,9 @@ WATCHED = 40
 
 
 class Faulty(Plain):
-    def __init__(self, cluster, name, spec, limits):
+    def __init__(self, cluster, name, more, tells):
         super().__init__(cluster, name)
-        self.more, self.limits = spec, limits
+        self.more, self.limits, self.tells = more.get("spec", {}), more.get("limits", {}), tells
 
     def spec(self):
         return self.more
@@ -55,18 +55,23 @@ class Faulty(Plain):
 
     def acted(self, since):
         """Seconds until the operator did something for this job; of a replica that can't be asked nothing is known."""
-        times = []
+        acts = []
         for pod in self.cluster.get("pods", *rounds.OPERATOR):
             with contextlib.suppress(Failed):
                 text = self.cluster.kubectl("logs", "-n", SYSTEM, pod["metadata"]["name"], "--since=10m")
-                times += [at for line in text.splitlines() for at in [self.act(line)] if at and at > since]
-        return min(times) - since if times else None
+                acts += [act for line in text.splitlines() for act in [self.act(line)] if act and act[0] > since]
+        acts.sort()
+        for at, what in acts if self.tells else []:
+            print(f"        {at - since:6.1f} s  {what}", flush=True)
+        return acts[0][0] - since if acts else None
 
     def act(self, line):
+        """A line of the log that tells of something done for this job: when, and what."""
         with contextlib.suppress(ValueError, KeyError):
             entry = json.loads(line)
             if entry.get("job") == f"default/{self.name}" and entry["message"] in ACTS:
-                return datetime.fromisoformat(entry["timestamp"]).timestamp()
+                more = " ".join(str(entry.get(k, "")) for k in ("generation", "order", "pod", "why"))
+                return datetime.fromisoformat(entry["timestamp"]).timestamp(), f"{entry['message']}: {more.strip()}"
         return None
 
     def longest_pause(self, since, until):
@@ -82,6 +87,17 @@ def again(world=2):
         end = t.trains(world, at, GRACE + LONG)
         return {"acts": t.acted(at), "trains": end - at}
     return end
+
+
+def with_more(t, at):
+    """All train again, and who ran out of memory has more."""
+    seconds = again()(t, at)
+    grown = wait("the memory has grown", lambda: t.status().get("grownMemory"), LONG)
+    t.settled(2)
+    limits = {p["spec"]["containers"][0]["resources"]["limits"]["memory"] for p in t.pods().values()}
+    if len(limits) != 2:
+        raise Failed(f"grown to {grown}, and the pods have {limits}")
+    return seconds
 
 
 def goes_on(t, at):
@@ -224,7 +240,10 @@ def kubelet_anew(t):
 
 
 def back(t):
-    wait("the node is back", lambda: t.cluster.node_ready(t.number), LONG)
+    def takes_pods():
+        [node] = [n for n in t.cluster.get("nodes") if n["metadata"]["name"] == f"node-{t.number}"] or [None]
+        return node and ready(node) and not node["spec"].get("taints")
+    wait("the node is back", takes_pods, LONG)
     wait("operator and etcd are ready", t.cluster.is_ready, LONG)
 
 
@@ -264,7 +283,7 @@ ROWS = [
     ("the master's process is killed", signalled(signal.SIGKILL, 0), again(), {}),
     ("all processes are killed", signalled(signal.SIGKILL, 0, 1), again(), {}),
     ("out of memory", eats, again(), {"limits": {"memory": "96Mi"}}),
-    ("out of memory, with `memoryGrowth`", eats, again(), {
+    ("out of memory, with `memoryGrowth`", eats, with_more, {
         "limits": {"memory": "96Mi"}, "spec": {"elasticity": {"memoryGrowth": {"percent": 50, "maxMemory": "1Gi"}}}}),
     ("more failures than `backoffLimit`", signalled(signal.SIGKILL, 1), fails, {"spec": {"backoffLimit": 0}}),
     ("hang, `hangTimeoutSeconds: 30`", signalled(signal.SIGSTOP, 1), again(), {"spec": HANGS}),
@@ -292,10 +311,10 @@ ROWS = [
 ]
 
 
-def measure(cluster, name, row):
+def measure(cluster, name, row, tells):
     """One fault of one job: seconds by what they are."""
-    what, do, end, more = row
-    t = Faulty(cluster, name, more.get("spec", {}), more.get("limits", {}))
+    _, do, end, more = row
+    t = Faulty(cluster, name, more, tells)
     t.apply(2)
     try:
         t.trains(2, 0.0)
@@ -337,6 +356,7 @@ def main():
     arguments.add_argument("--operator", required=True)
     arguments.add_argument("--agent", required=True)
     arguments.add_argument("--times", type=int, default=1)
+    arguments.add_argument("--tell", action="store_true", help="also what the operator does, step by step")
     arguments.add_argument("words", nargs="*", help="only faults with one of these words in their names")
     given = arguments.parse_args()
     rows = [r for r in ROWS if not given.words or any(w in r[0] for w in given.words)]
@@ -345,7 +365,7 @@ def main():
         cluster.start()
         for n in range(given.times):
             for i, row in enumerate(rows):
-                seconds = measure(cluster, f"fault-{n}-{i}", row)
+                seconds = measure(cluster, f"fault-{n}-{i}", row, given.tell)
                 seen.setdefault(row[0], []).append(seconds)
                 told = ", ".join(f"{k} {v:.1f} s" for k, v in seconds.items() if v is not None)
                 print(f"[load {os.getloadavg()[0]:.1f}] {row[0]}: {told}", flush=True)
