@@ -56,7 +56,8 @@ impl NodeFacts {
         let template = spec.template.as_ref().filter(|_| !self.leaving.is_empty())?;
         state.round.as_ref().filter(|r| r.agent.is_none())?;
         let avoided = context.caches.nodes.avoided();
-        let stays = |n: &Node| avoided.binary_search(&n.name).is_err();
+        let leases = &context.caches.leases;
+        let stays = |n: &Node| avoided.binary_search(&n.name).is_err() && !leases.is_silent(&n.name);
         let nodes: Vec<Node> = context.caches.nodes.all().into_iter().filter(stays).collect();
         let (constraints, _) = constraints(object, &context.caches.volumes);
         let held = context.reserved.held(Instant::now());
@@ -68,7 +69,9 @@ impl NodeFacts {
     pub(crate) fn keep_off(&self, context: &Context) -> KeepOff {
         let never: Vec<String> = self.ending.iter().take(NAMES).cloned().collect();
         let nodes = &context.caches.nodes;
-        let others = nodes.avoided().into_iter().chain(nodes.quarantined());
+        // Of a node that is silent the scheduler learns later, when Kubernetes calls it not ready.
+        let silent = context.caches.leases.silent().into_iter();
+        let others = silent.chain(nodes.avoided()).chain(nodes.quarantined());
         let others: BTreeSet<String> = others.filter(|n| !self.ending.contains(n)).collect();
         KeepOff { rather_not: others.into_iter().take(NAMES).collect(), never }
     }

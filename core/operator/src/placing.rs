@@ -170,6 +170,7 @@ fn answer(context: &Context, key: &JobKey, question: Question, now: Time) -> Opt
     let reservations = context.reserved.held(Instant::now());
     let mut candidates = placement::prefilter(&nodes, &constraints, &request, &reservations, &own);
     candidates.close(&context.caches.nodes.avoided());
+    candidates.close(&context.caches.leases.silent());
     let settings = &context.settings.placement;
     let asked = Ask {
         job: &spec,

@@ -9,7 +9,7 @@ use hyper::client::conn::http1::{SendRequest, handshake};
 use hyper::header::{AUTHORIZATION, CONTENT_TYPE, HOST};
 use hyper::{Method, Request, Response};
 use hyper_util::rt::TokioIo;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::task::AbortHandle;
 use tokio::time::timeout;
 use tokio_rustls::TlsConnector;
@@ -18,6 +18,9 @@ use super::{Client, ClientError};
 
 /// The most that a connection, and the head of an answer, may take.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
+/// Who is there answers at once, or a second later where a packet was lost. A service goes on naming a replica whose node has
+/// died until Kubernetes knows: the next try may find another.
+const DIAL: Duration = Duration::from_secs(2);
 /// Most of a refusal's text that is read.
 const EXCERPT: usize = 4 * 1024;
 
@@ -33,11 +36,24 @@ impl Drop for Connection {
     }
 }
 
+/// The first of the gateway's addresses that answers.
+async fn dial(client: &Client) -> std::io::Result<TcpStream> {
+    let mut failure = std::io::Error::from(std::io::ErrorKind::NotFound);
+    for address in lookup_host((client.host.as_str(), client.port)).await? {
+        match timeout(DIAL, TcpStream::connect(address)).await {
+            Ok(Ok(tcp)) => return Ok(tcp),
+            Ok(Err(error)) => failure = error,
+            Err(_) => failure = std::io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(failure)
+}
+
 impl Connection {
     pub(super) async fn open(client: &Client) -> Result<Connection, ClientError> {
         let failed = |source| ClientError::Connect { address: format!("{}:{}", client.host, client.port), source };
         let open = async {
-            let tcp = TcpStream::connect((client.host.as_str(), client.port)).await?;
+            let tcp = dial(client).await?;
             tcp.set_nodelay(true)?;
             TlsConnector::from(client.tls.clone()).connect(client.name.clone(), tcp).await
         };

@@ -165,6 +165,11 @@ impl Leases {
         self.with(|i| i.silent.contains(node))
     }
 
+    /// All nodes of which that is so, by name.
+    pub fn silent(&self) -> Vec<String> {
+        self.with(|i| i.silent.iter().cloned().collect())
+    }
+
     pub fn count(&self) -> usize {
         self.with(|i| i.silent.len())
     }

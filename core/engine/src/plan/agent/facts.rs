@@ -7,6 +7,7 @@ use crate::contract::WorkerPhase;
 use crate::job::RestartPolicy;
 use crate::observe::Pod;
 use crate::state::{AgentRound, RoundMode, RoundOrder};
+use crate::time::Time;
 
 impl<'a> Step<'a> {
     /// To be called when the members of the round have changed.
@@ -70,9 +71,22 @@ impl<'a> Step<'a> {
         self.pods.iter().any(|p| !p.is_ended() && !self.is_silent(p))
     }
 
-    /// On a node that is not ready, and not heard of: two witnesses.
+    /// On a node that is not ready, and not heard of: two witnesses. A new pod has the time that any agent has to be heard:
+    /// a scheduler that has not learnt of the node yet puts the next one there too.
     pub(super) fn is_cut_off(&self, pod: &Pod) -> bool {
-        self.is_sick(pod) && self.is_silent(pod)
+        self.is_sick(pod) && self.is_silent(pod) && self.heard_by(pod).is_none_or(|by| by <= self.now)
+    }
+
+    /// Until when a pod that was never heard of may come.
+    fn heard_by(&self, pod: &Pod) -> Option<Time> {
+        self.record(pod).is_none().then(|| Time(pod.created.0.saturating_add(SUSPECT_AFTER_MS)))
+    }
+
+    /// The plan is made again when new pods on nodes that are not ready have had their time.
+    pub(super) fn look_for_new(&mut self) {
+        let due = self.pods.iter().filter(|p| !p.is_ended() && self.is_sick(p)).filter_map(|p| self.heard_by(p));
+        let due: Vec<Time> = due.collect();
+        self.looks.extend(due);
     }
 
     pub(super) fn is_leaving(&self, pod: &Pod) -> bool {

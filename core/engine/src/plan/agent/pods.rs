@@ -48,6 +48,7 @@ impl<'a> Step<'a> {
 
     /// Deletes pods that no round can use, and makes those that are missing.
     pub(super) fn keep_pods(&mut self) {
+        self.look_for_new();
         let (stopping, useless) = self.left_over();
         let given_up = self.victim_reasons();
         for pod in &useless {

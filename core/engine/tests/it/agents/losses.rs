@@ -70,6 +70,22 @@ fn an_agent_that_is_not_heard_of_is_not_lost() {
 }
 
 #[test]
+fn a_scheduler_that_takes_a_dead_node_for_a_good_one_is_given_new_pods_in_moderation() {
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    world.cut.insert(world.pods[2].uid.clone());
+    world.sick.insert(world.pods[2].node.clone().unwrap());
+    world.puts_on = world.pods[2].node.clone();
+    let before = world.next_uid;
+    world.go(120);
+    assert_eq!((world.members(), world.state.failures), (vec![0, 1], 0));
+    let made = world.next_uid - before;
+    assert!((2..=8).contains(&made), "one in the time that an agent is waited for, not {made}");
+    world.puts_on = None;
+    world.go(40);
+    assert_eq!(world.members().len(), 3, "it is replaced");
+}
+
+#[test]
 fn a_node_that_is_not_ready_takes_nobody_who_is_heard_of() {
     let mut world = AgentWorld::running(job(1, 2, 5));
     world.operate(usize::MAX);

@@ -36,6 +36,8 @@ pub(crate) struct AgentWorld {
     /// What the operator has seen of the members' progress; lost when it ends.
     pub(crate) progress_seen: Option<ProgressSeen>,
     pub(crate) sick: BTreeSet<String>,
+    /// Where the scheduler puts all new pods; `None` = each gets a node of its own.
+    pub(crate) puts_on: Option<String>,
     /// Pods whose end is announced, by UID.
     pub(crate) leaving: BTreeMap<String, Announced>,
     /// UIDs of pods that can't reach the gateway.
@@ -66,7 +68,7 @@ pub(crate) struct AgentWorld {
     pub(crate) hung_told: u32,
     /// Memory that each new pod was to have.
     pub(crate) memories: Vec<Option<u64>>,
-    next_uid: u32,
+    pub(crate) next_uid: u32,
 }
 
 impl AgentWorld {
@@ -83,6 +85,7 @@ impl AgentWorld {
             refused: None,
             progress_seen: None,
             sick: BTreeSet::new(),
+            puts_on: None,
             leaving: BTreeMap::new(),
             cut: BTreeSet::new(),
             group: Group::default(),
@@ -316,7 +319,7 @@ impl AgentWorld {
             let free = placed < self.room && !self.demanding.contains(&pod.uid);
             if pod.node.is_none() && pod.deleting.is_none() && free {
                 placed += 1;
-                pod.node = Some(format!("node-{}", pod.uid));
+                pod.node = Some(self.puts_on.clone().unwrap_or_else(|| format!("node-{}", pod.uid)));
             } else if pod.node.is_some() && pod.phase == WorkerPhase::Pending && !off && pod.deleting.is_none() {
                 (pod.phase, pod.ready) = (WorkerPhase::Running, Readiness::Ready);
                 (pod.started, pod.ready_changed) = (Some(now), Some(now));
