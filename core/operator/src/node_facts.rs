@@ -65,14 +65,16 @@ impl NodeFacts {
         Some(placement::fits(&candidates, &template.request))
     }
 
-    /// What a new pod of the job is kept off: never to come back to a node that goes.
+    /// What a new pod of the job is kept off. Never is it to come back to a node that goes, nor to one that has just taken a
+    /// worker with it: the scheduler learns of a node that is silent later, when Kubernetes calls it not ready, and finds it
+    /// the emptiest until then.
     pub(crate) fn keep_off(&self, context: &Context) -> KeepOff {
-        let never: Vec<String> = self.ending.iter().take(NAMES).cloned().collect();
-        let nodes = &context.caches.nodes;
-        // Of a node that is silent the scheduler learns later, when Kubernetes calls it not ready.
-        let silent = context.caches.leases.silent().into_iter();
-        let others = silent.chain(nodes.avoided()).chain(nodes.quarantined());
-        let others: BTreeSet<String> = others.filter(|n| !self.ending.contains(n)).collect();
+        let (nodes, leases) = (&context.caches.nodes, &context.caches.leases);
+        let lost = self.sick.iter().filter(|n| leases.is_silent(n));
+        let never: BTreeSet<&String> = self.ending.iter().chain(lost).collect();
+        let others = leases.silent().into_iter().chain(nodes.avoided()).chain(nodes.quarantined());
+        let others: BTreeSet<String> = others.filter(|n| !never.contains(n)).collect();
+        let never = never.into_iter().take(NAMES).cloned().collect();
         KeepOff { rather_not: others.into_iter().take(NAMES).collect(), never }
     }
 }
