@@ -1,10 +1,13 @@
 //! The Python helper: its own tests, which need no agent, and a script with it under a real one.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use eto_membership::{Assignment, MemberState, Order};
 use tokio::io::AsyncReadExt;
+use tokio::net::unix::pipe;
 use tokio::process::Command;
+use tokio::time::{Instant, sleep};
 
 use crate::gateway::Gateway;
 use crate::pod::{Pod, UID, assignment};
@@ -71,16 +74,29 @@ os.mkfifo(os.path.join(os.environ["OUT"], "fifo"))
 stuck_in_here()
 "#;
 
+/// The other end of a pipe that a script reads from, once it does.
+async fn written(fifo: &Path) -> pipe::Sender {
+    let limit = Instant::now() + Duration::from_secs(30);
+    loop {
+        match pipe::OpenOptions::new().open_sender(fifo) {
+            Ok(sender) => return sender,
+            Err(error) => assert!(Instant::now() < limit, "nobody reads {}: {error}", fifo.display()),
+        }
+        sleep(Duration::from_millis(10)).await;
+    }
+}
+
 #[tokio::test]
 async fn a_script_that_hangs_says_where_it_stands() {
     let gateway = Gateway::start().await;
     let folder = tempfile::tempdir().unwrap();
     std::fs::write(folder.path().join("token"), "first").unwrap();
-    let path = helper();
+    let (path, fifo) = (helper(), folder.path().join("fifo"));
     let env = [("PYTHONPATH", path.to_str().unwrap()), ("PYTHONDONTWRITEBYTECODE", "1")];
     let mut pod = Pod::piped(folder, &gateway, &["python3", "-c", HANGS], &env);
     gateway.assign(assignment(1, Order::Run, &[UID]));
     gateway.until("progress", |r| r.progress.is_some()).await;
+    let _writer = written(&fifo).await;
     let stop = assignment(2, Order::Stop, &[UID]);
     gateway.assign(Assignment { hung: true, grace_ms: 3_000, ..stop });
     gateway.until("stopped", |r| r.generation == 2 && r.state == MemberState::Idle).await;
