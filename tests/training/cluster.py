@@ -143,6 +143,11 @@ class Cluster:
     def node_ready(self, number):
         return any(ready(n) for n in self.get("nodes") if n["metadata"]["name"] == f"node-{number}")
 
+    def api_server(self, which):
+        """A signal to the API server: stopped it answers nobody."""
+        with open(f"{STATE}/pids/kube-apiserver") as f:
+            os.kill(int(f.read().split()[0]), which)
+
     def leader(self):
         """The pod of the operator that leads."""
         lease = json.loads(self.kubectl("get", "lease", "-n", SYSTEM, "elastic-training-operator", "-o", "json"))

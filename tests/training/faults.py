@@ -20,7 +20,7 @@ from datetime import datetime
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import rounds  # noqa: E402
-from cluster import GRACE, STATE, SYSTEM, Cluster, Failed, environment, processes, ready, wait  # noqa: E402
+from cluster import GRACE, SYSTEM, Cluster, Failed, ready, wait  # noqa: E402
 from job import LONG, Plain  # noqa: E402
 
 ACTS = ("agents were told", "deleting")
@@ -47,11 +47,6 @@ class Faulty(Plain):
         host = self.pod_of_rank(rank)["spec"]["hostname"]
         with open(os.path.join(self.folder, f"{host}.fault"), "w") as f:
             f.write(what)
-
-    def agent_of(self, rank):
-        name = self.pod_of_rank(rank)["metadata"]["name"]
-        [agent] = [pid for pid in processes("eto-agent") if environment(pid).get("ETO_POD_NAME") == name]
-        return agent
 
     def acted(self, since):
         """Seconds until the operator did something for this job; of a replica that can't be asked nothing is known."""
@@ -167,19 +162,12 @@ def may_be_evicted(t):
     wait("the budget is known", allowed, LONG)
 
 
-evicts.prepare = may_be_evicted
-
-
 def node_of(t, rank=1):
     return t.pod_of_rank(rank)["spec"]["nodeName"]
 
 
 def drains(t):
-    t.cluster.kubectl("drain", node_of(t), "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s",
-                      f"--pod-selector=elastic-job={t.name}")
-
-
-drains.prepare = may_be_evicted
+    t.drain(node_of(t))
 
 
 def cordons(t):
@@ -198,16 +186,20 @@ def open_again(t):
             t.cluster.kubectl("taint", "node", name, "karpenter.sh/disrupted:NoSchedule-")
 
 
-def node(command, coordinator=False):
-    """Something that is done to the node where etcd is not, with a worker or with the coordinator on it."""
+def worker_there(t):
+    """The coordinator is where etcd is, and a worker on the other node."""
+    rounds.coordinator_on(t, 3 - rounds.far_node(t))
+
+
+def coordinator_there(t):
+    rounds.coordinator_on(t, rounds.far_node(t))
+
+
+def node(command):
+    """Something that is done to the node where etcd is not."""
     def do(t):
         t.number = rounds.far_node(t)
         t.cluster.node(command, t.number)
-
-    def prepare(t):
-        number = rounds.far_node(t)
-        rounds.coordinator_on(t, number if coordinator else 3 - number)
-    do.prepare = prepare
     return do
 
 
@@ -241,8 +233,8 @@ def kubelet_anew(t):
 
 def back(t):
     def takes_pods():
-        [node] = [n for n in t.cluster.get("nodes") if n["metadata"]["name"] == f"node-{t.number}"] or [None]
-        return node and ready(node) and not node["spec"].get("taints")
+        return any(ready(n) and not n["spec"].get("taints") for n in t.cluster.get("nodes")
+                   if n["metadata"]["name"] == f"node-{t.number}")
     wait("the node is back", takes_pods, LONG)
     wait("operator and etcd are ready", t.cluster.is_ready, LONG)
 
@@ -257,11 +249,8 @@ def etcd(t):
     t.cluster.kubectl("delete", "pod", "-n", SYSTEM, pod["metadata"]["name"], "--wait=false")
 
 
-def api_server(which):
-    def do(_t):
-        with open(f"{STATE}/pids/kube-apiserver") as f:
-            os.kill(int(f.read().split()[0]), which)
-    return do
+def api_server_away(t):
+    t.cluster.api_server(signal.SIGSTOP)
 
 
 def ready_again(t):
@@ -269,12 +258,13 @@ def ready_again(t):
 
 
 def api_server_again(t):
-    api_server(signal.SIGCONT)(t)
+    t.cluster.api_server(signal.SIGCONT)
     ready_again(t)
 
 
 HANGS = {"elasticity": {"hangTimeoutSeconds": 30}}
-# Name in docs/faults.md, what is done, how it ends; and what the job has besides, and what is made good afterwards.
+EVICTED = {"prepare": may_be_evicted}
+# Name, what is done, how it ends; and what the job has besides, what comes before it, and what is made good afterwards.
 ROWS = [
     ("a process ends with code 1", exits(1), again(), {}),
     ("code 1 with `ExitCode`", exits(1), fails, {"spec": {"restartPolicy": "ExitCode"}}),
@@ -288,25 +278,25 @@ ROWS = [
     ("more failures than `backoffLimit`", signalled(signal.SIGKILL, 1), fails, {"spec": {"backoffLimit": 0}}),
     ("hang, `hangTimeoutSeconds: 30`", signalled(signal.SIGSTOP, 1), again(), {"spec": HANGS}),
     ("a worker's pod is killed (-9)", agent(signal.SIGKILL), again(), {}),
-    ("pod evicted", evicts, again(), {}),
+    ("pod evicted", evicts, again(), EVICTED),
     ("pod deleted by hand", deletes(1), again(), {}),
     ("the master is deleted", deletes(0), again(), {}),
     ("all workers are deleted", deletes(0, 1), again(), {}),
     ("growth that finds no node", grows_without_room, goes_on, {
         "limits": {"cpu": "1100m"}, "spec": {"elasticity": {"pendingDeadlineSeconds": 10}}}),
     ("growth over a quota", grows_over_quota, goes_on, {"undo": no_quota}),
-    ("node drained", drains, again(), {"undo": open_again}),
+    ("node drained", drains, again(), {**EVICTED, "undo": open_again}),
     ("node cordoned", cordons, goes_on, {"undo": open_again}),
     ("end of a node announced (taint)", announces, again(), {"undo": open_again}),
     ("node shuts down: SIGTERM to its agents", agent(signal.SIGTERM), again(), {}),
-    ("kubelet silent, agents heard", node("stop-kubelet"), goes_on, {"undo": kubelet_again}),
+    ("kubelet silent, agents heard", node("stop-kubelet"), goes_on, {"prepare": worker_there, "undo": kubelet_again}),
     ("agent silent, node ready", agent(signal.SIGSTOP), goes_on, {"undo": agent(signal.SIGCONT)}),
-    ("worker's node cut off", node("cut"), again(), {"undo": healed}),
-    ("coordinator's node cut off", node("cut", coordinator=True), again(), {"undo": healed}),
-    ("node cut off and deleted", cut_and_deleted, again(), {"undo": kubelet_anew}),
-    ("node powered off", node("poweroff"), again(), {"undo": powered_on}),
+    ("worker's node cut off", node("cut"), again(), {"prepare": worker_there, "undo": healed}),
+    ("coordinator's node cut off", node("cut"), again(), {"prepare": coordinator_there, "undo": healed}),
+    ("node cut off and deleted", cut_and_deleted, again(), {"prepare": worker_there, "undo": kubelet_anew}),
+    ("node powered off", node("poweroff"), again(), {"prepare": worker_there, "undo": powered_on}),
     ("all operators killed (-9)", operators, goes_on, {"undo": ready_again}),
-    ("API server away for 40 s", api_server(signal.SIGSTOP), goes_on, {"undo": api_server_again}),
+    ("API server away for 40 s", api_server_away, goes_on, {"undo": api_server_again}),
     ("etcd's pod and data lost", etcd, goes_on, {"undo": ready_again}),
 ]
 
@@ -319,7 +309,7 @@ def measure(cluster, name, row, tells):
     try:
         t.trains(2, 0.0)
         rounds.one_on_each_node(t)
-        getattr(do, "prepare", lambda _t: None)(t)
+        more.get("prepare", lambda _t: None)(t)
         t.settled(2)
         wait("a checkpoint", lambda: t.lines("saved", rank=0), LONG)
         t.before, at = t.trainers(), time.time()

@@ -102,6 +102,11 @@ class Job:
         self.cluster.kubectl("delete", "elasticjob", self.name, "-n", "default", "--ignore-not-found")
         wait(f"the pods of {self.name} are gone", lambda: not self.pods(), LONG)
 
+    def drain(self, node):
+        """`kubectl drain` of a node, of the pods of this job alone."""
+        self.cluster.kubectl("drain", node, "--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={LONG:.0f}s",
+                             f"--pod-selector=elastic-job={self.name}")
+
     # --- what is seen of it ------------------------------------------------------------------------------------------
 
     def status(self):
@@ -120,6 +125,12 @@ class Job:
         """The pod that the round has at this rank."""
         members = self.status()["round"]["agent"]["members"]
         return self.pods()[members[rank]["uid"]]
+
+    def agent_of(self, rank):
+        """The pid of the agent in the pod of that rank: the first process of all that is in it."""
+        name = self.pod_of_rank(rank)["metadata"]["name"]
+        [agent] = [pid for pid in processes("eto-agent") if environment(pid).get("ETO_POD_NAME") == name]
+        return agent
 
     def trainers(self):
         """The training processes, by rank: pid of each."""

@@ -18,7 +18,7 @@ import time
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import c10d  # noqa: E402
 import rounds  # noqa: E402
-from cluster import GRACE, Cluster, environment, processes, wait  # noqa: E402
+from cluster import GRACE, Cluster, wait  # noqa: E402
 from framework import Framework  # noqa: E402
 from job import LONG  # noqa: E402
 
@@ -86,9 +86,7 @@ def pods_killed(t, smaller, again, times):
     """All of a worker's pod at once: the agent is its first process. The pod has failed and is replaced."""
     for n in range(times):
         forgotten(t)
-        name = t.pod_of_rank(1)["metadata"]["name"]
-        [agent] = [pid for pid in processes("eto-agent") if environment(pid).get("ETO_POD_NAME") == name]
-        at = time.time()
+        agent, at = t.agent_of(1), time.time()
         os.kill(agent, signal.SIGKILL)
         end = t.trains(2, at)
         first = min(e["at"] for e in t.lines("first", at))
@@ -114,8 +112,7 @@ def drains(t, acknowledged, moved, times):
         ready_for_more(t)
         name = t.pod_of_rank(1)["spec"]["nodeName"]
         before = time.time()
-        t.cluster.kubectl("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=300s",
-                          f"--pod-selector=elastic-job={t.name}")
+        t.drain(name)
         end = t.trains(2, before)
         asked = min(e["at"] for e in t.lines("asked", before))
         saved = min(e["at"] for e in t.lines("saved", asked))

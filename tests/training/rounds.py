@@ -3,7 +3,7 @@ import os
 import signal
 import time
 
-from cluster import GRACE, STATE, SYSTEM, Failed, wait
+from cluster import GRACE, SYSTEM, Failed, wait
 from job import LONG
 
 OPERATOR = ("-n", SYSTEM, "-l", "app.kubernetes.io/name=elastic-training-operator")
@@ -119,15 +119,13 @@ def api_server_away(t):
     """It answers nobody for longer than the leader holds its Lease and than a node may be silent: neither the operator nor
     Kubernetes' own controllers may take a node for lost that only could not say that it is there."""
     before = t.trainers()
-    with open(f"{STATE}/pids/kube-apiserver") as f:
-        server = int(f.read().split()[0])
-    os.kill(server, signal.SIGSTOP)
+    t.cluster.api_server(signal.SIGSTOP)
     try:
         end = time.time() + GRACE + 20
         while time.time() < end:
             t.goes_on(5)
     finally:
-        os.kill(server, signal.SIGCONT)
+        t.cluster.api_server(signal.SIGCONT)
     wait("the operator is back", t.cluster.is_ready, LONG)
     t.goes_on(10)
     same_processes(t, before)

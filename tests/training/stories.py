@@ -11,7 +11,6 @@ import time
 import rounds
 from cluster import Failed
 from framework import EVERY, Framework
-from job import LONG
 
 
 def planned(t, to):
@@ -78,8 +77,7 @@ def drained(t):
     before = set(t.pods())
     at = time.time()
     try:
-        t.cluster.kubectl("drain", name, "--ignore-daemonsets", "--delete-emptydir-data", f"--timeout={LONG:.0f}s",
-                          f"--pod-selector=elastic-job={t.name}")
+        t.drain(name)
         _, lost = t.resumes(2, at)
         if lost:
             raise Failed(f"{lost} steps were lost in a drain: it gives time for a checkpoint")

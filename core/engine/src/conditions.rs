@@ -133,12 +133,13 @@ fn healthy(decision: &Decision, now: Time) -> Condition {
     let is = |status, reason, message: String| new(Kind::PolicyHealthy, status, reason, message, now);
     match (&decision.failure, &decision.placement, &decision.policy) {
         (Some(failure), ..) => {
-            let reason = match fault(failure.kind) {
-                Why::PolicyFailed if limited_by(decision, Limiter::CircuitOpen) => Why::CircuitOpen,
+            let open = limited_by(decision, Limiter::CircuitOpen);
+            if failure.kind == FailureKind::UnusableInput && !open {
                 // The policy works; the input is what has to be mended, and ScalingActive says so.
-                Why::PolicyFailed if failure.kind == FailureKind::UnusableInput => {
-                    return is(true, Why::PolicyAnswers, "the policy answers".to_owned());
-                }
+                return is(true, Why::PolicyAnswers, "the policy answers".to_owned());
+            }
+            let reason = match fault(failure.kind) {
+                Why::PolicyFailed if open => Why::CircuitOpen,
                 reason => reason,
             };
             is(false, reason, failure.message.clone())

@@ -55,9 +55,8 @@ impl NodeFacts {
     pub(crate) fn room(&self, context: &Context, object: &ElasticJob, spec: &JobSpec, state: &JobState) -> Option<u32> {
         let template = spec.template.as_ref().filter(|_| !self.leaving.is_empty())?;
         state.round.as_ref().filter(|r| r.agent.is_none())?;
-        let avoided = context.caches.nodes.avoided();
-        let leases = &context.caches.leases;
-        let stays = |n: &Node| avoided.binary_search(&n.name).is_err() && !leases.is_silent(&n.name);
+        let avoided = context.caches.avoided();
+        let stays = |n: &Node| avoided.binary_search(&n.name).is_err();
         let nodes: Vec<Node> = context.caches.nodes.all().into_iter().filter(stays).collect();
         let (constraints, _) = constraints(object, &context.caches.volumes);
         let held = context.reserved.held(Instant::now());
@@ -66,13 +65,12 @@ impl NodeFacts {
     }
 
     /// What a new pod of the job is kept off. Never is it to come back to a node that goes, nor to one that has just taken a
-    /// worker with it: the scheduler learns of a node that is silent later, when Kubernetes calls it not ready, and finds it
-    /// the emptiest until then.
+    /// worker with it and is silent: the scheduler finds it the emptiest until Kubernetes calls it not ready.
     pub(crate) fn keep_off(&self, context: &Context) -> KeepOff {
-        let (nodes, leases) = (&context.caches.nodes, &context.caches.leases);
-        let lost = self.sick.iter().filter(|n| leases.is_silent(n));
+        let caches = &context.caches;
+        let lost = self.sick.iter().filter(|n| caches.leases.is_silent(n));
         let never: BTreeSet<&String> = self.ending.iter().chain(lost).collect();
-        let others = leases.silent().into_iter().chain(nodes.avoided()).chain(nodes.quarantined());
+        let others = caches.avoided().into_iter().chain(caches.nodes.quarantined());
         let others: BTreeSet<String> = others.filter(|n| !never.contains(n)).collect();
         let never = never.into_iter().take(NAMES).cloned().collect();
         KeepOff { rather_not: others.into_iter().take(NAMES).collect(), never }

@@ -169,8 +169,7 @@ fn answer(context: &Context, key: &JobKey, question: Question, now: Time) -> Opt
     let own: HashSet<&str> = pods.iter().filter_map(|p| p.node.as_deref()).collect();
     let reservations = context.reserved.held(Instant::now());
     let mut candidates = placement::prefilter(&nodes, &constraints, &request, &reservations, &own);
-    candidates.close(&context.caches.nodes.avoided());
-    candidates.close(&context.caches.leases.silent());
+    candidates.close(&context.caches.avoided());
     let settings = &context.settings.placement;
     let asked = Ask {
         job: &spec,

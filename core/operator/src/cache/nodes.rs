@@ -273,7 +273,7 @@ impl Nodes {
         self.with(|i| pods.iter().filter_map(|p| p.node.clone()).filter(|n| i.faulty.contains_key(n)).collect())
     }
 
-    /// Nodes that new workers had better not get: their end is announced, or they have a fault. Sorted.
+    /// Nodes whose end is announced, or that have a fault. Sorted.
     pub fn avoided(&self) -> Vec<String> {
         let all: BTreeSet<String> = self.with(|i| i.ends.keys().chain(i.faulty.keys()).cloned().collect());
         all.into_iter().collect()

@@ -1,5 +1,6 @@
 //! The watches that fill the caches.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -46,6 +47,15 @@ pub struct Watches {
     pub volumes: Arc<Volumes>,
     pub budgets: Arc<Budgets>,
     pub leases: Arc<Leases>,
+}
+
+impl Watches {
+    /// Nodes that new workers had better not get: their end is announced, they have a fault, or nothing is heard of them, which
+    /// the scheduler learns later, when Kubernetes calls them not ready. Sorted.
+    pub fn avoided(&self) -> Vec<String> {
+        let all: BTreeSet<String> = self.nodes.avoided().into_iter().chain(self.leases.silent()).collect();
+        all.into_iter().collect()
+    }
 }
 
 /// Becomes true when a watch has read its first list whole.
