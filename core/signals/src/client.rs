@@ -239,7 +239,12 @@ impl Http {
         let mut base = self.url.clone();
         base.set_path(self.url.path().trim_end_matches("/api/v1/query"));
         let url = base.to_string();
-        if is_tls { SourceError::Tls { url, why } } else { SourceError::Unreachable { url, why } }
+        let connected = error.is_request() && !error.is_connect() && !error.is_timeout();
+        match (is_tls, connected && base.scheme() == "https") {
+            (true, _) => SourceError::Tls { url, why },
+            (false, true) => SourceError::Ended { url, why },
+            (false, false) => SourceError::Unreachable { url, why },
+        }
     }
 }
 

@@ -69,6 +69,18 @@ pub enum SourceError {
         /// What rustls said.
         why: String,
     },
+    /// The TLS handshake was done on our side, and the server ended the connection without an answer. In TLS 1.3 a server
+    /// judges the client's certificate after that, and its alert may come too late to be read.
+    #[error(
+        "Prometheus at {url} ended the connection before it answered: {why}; if it asks for client certificates, check \
+         prometheus.tls"
+    )]
+    Ended {
+        /// Base URL.
+        url: String,
+        /// The innermost cause.
+        why: String,
+    },
     /// No full answer in time.
     #[error("Prometheus did not answer within {after:?}; see prometheus.timeout and prometheus.deadline")]
     Timeout {
@@ -150,7 +162,7 @@ impl SourceError {
     /// Whether the same request may succeed a moment later.
     pub(crate) fn is_transient(&self) -> bool {
         match self {
-            SourceError::Unreachable { .. } | SourceError::Timeout { .. } => true,
+            SourceError::Unreachable { .. } | SourceError::Ended { .. } | SourceError::Timeout { .. } => true,
             SourceError::Http { status, .. } => *status >= 500 || *status == 429,
             SourceError::Refused { kind, .. } => matches!(kind.as_str(), "timeout" | "unavailable" | "internal"),
             _ => false,
