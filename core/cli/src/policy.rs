@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use eto_engine::contract::{PlacementInput, Reason, ScalingInput, SignalWant};
+use eto_engine::contract::{KeptState, PlacementInput, Reason, ScalingInput, SignalWant};
 use eto_engine::policy::{Asked, CallFailure, PlacementPolicy, PolicyId, ScalingPolicy};
 use eto_policy_host::{HostSettings, Limits, LoadError, Policy, PolicyHost, PolicyKind};
 use schemars::JsonSchema;
@@ -168,6 +168,9 @@ fn schema_of<T: JsonSchema>() -> schemars::Schema {
 struct Evaluated<'a, D> {
     policy: &'a PolicyId,
     decision: &'a D,
+    /// What the next input takes as its `state`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    state: Option<KeptState>,
     /// Instructions, roughly; the same on every machine.
     fuel: u64,
     /// Wall-clock time of the call on this machine.
@@ -184,7 +187,13 @@ pub(crate) fn eval(module: &Path, input: &Path, format: Option<Format>) -> Resul
             let answer = answer.map_err(|f| failed(module, &f))?;
             let target = answer.value.target.map_or("hold".to_string(), |t| t.to_string());
             let head = vec![("Target".to_string(), target)];
-            show(format, &policy, &answer.value, &answer.value.reasons, head, answer.fuel, time)
+            let said = Said {
+                decision: &answer.value,
+                reasons: &answer.value.reasons,
+                state: &answer.value.state,
+                rows: head,
+            };
+            show(format, &policy, said, answer.fuel, time)
         }
         PolicyKind::Placement => {
             let input: PlacementInput = read_input(input)?;
@@ -200,7 +209,13 @@ pub(crate) fn eval(module: &Path, input: &Path, format: Option<Format>) -> Resul
                 .collect();
             let victims: Vec<String> = answer.value.victims.iter().map(ToString::to_string).collect();
             let head = vec![("Places".to_string(), places.join("\n")), ("Victims".to_string(), victims.join(", "))];
-            show(format, &policy, &answer.value, &answer.value.reasons, head, answer.fuel, time)
+            let said = Said {
+                decision: &answer.value,
+                reasons: &answer.value.reasons,
+                state: &answer.value.state,
+                rows: head,
+            };
+            show(format, &policy, said, answer.fuel, time)
         }
     }
 }
@@ -215,17 +230,26 @@ fn failed(module: &Path, f: &CallFailure) -> Failure {
     Failure::Refused(format!("{} did not answer: {:?}: {}", module.display(), f.kind, f.message))
 }
 
+/// What both kinds of decision have.
+struct Said<'a, D> {
+    decision: &'a D,
+    reasons: &'a [Reason],
+    state: &'a Option<Vec<u8>>,
+    rows: Vec<(String, String)>,
+}
+
 fn show<D: Serialize>(
     format: Format,
     policy: &Policy,
-    decision: &D,
-    reasons: &[Reason],
-    mut rows: Vec<(String, String)>,
+    said: Said<'_, D>,
     fuel: u64,
     microseconds: u64,
 ) -> Result<(), Failure> {
+    let Said { decision, reasons, state, mut rows } = said;
     if format != Format::Table {
-        return output::print(format, &Evaluated { policy: policy.id(), decision, fuel, microseconds });
+        let version = policy.description().state_version;
+        let state = state.clone().map(|bytes| KeptState { version, bytes });
+        return output::print(format, &Evaluated { policy: policy.id(), decision, state, fuel, microseconds });
     }
     rows.insert(0, ("Policy".to_string(), format!("{} {}", policy.id().name, policy.id().version)));
     let text: Vec<String> = reasons.iter().map(|r| format!("{}: {}", r.code, r.message)).collect();

@@ -1,5 +1,6 @@
 //! Reading the job: from a YAML file to an `ElasticJob` as an API server would hold it.
 
+use std::collections::BTreeSet;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
@@ -17,8 +18,13 @@ pub enum LoadError {
     Unreadable { path: PathBuf, source: io::Error },
     #[error("{path} is not YAML: {message}")]
     NotYaml { path: PathBuf, message: String },
-    #[error("{path} has {found} objects of kind ElasticJob, and exactly one is needed")]
-    NotOneJob { path: PathBuf, found: usize },
+    #[error("{path} has {found} objects of kind ElasticJob, and exactly one is needed{there}")]
+    NotOneJob {
+        path: PathBuf,
+        found: usize,
+        /// The kinds that are there instead, told where there is no job at all.
+        there: String,
+    },
     #[error("{path} is not an ElasticJob that can be run:\n{problems}")]
     Invalid { path: PathBuf, problems: String },
 }
@@ -73,14 +79,25 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
         let message = format!("more than {MAX_OPEN} brackets are open at once");
         return Err(LoadError::NotYaml { path: path.into(), message });
     }
-    let mut jobs = Vec::new();
+    let (mut jobs, mut others) = (Vec::new(), BTreeSet::new());
     for document in serde_yaml::Deserializer::from_str(text) {
         let value = serde_yaml::Value::deserialize(document).map_err(not_yaml)?;
-        jobs.extend(objects(value).into_iter().filter(|object| kind(object) == Some("ElasticJob")));
+        for object in objects(value) {
+            match kind(&object) {
+                Some("ElasticJob") => jobs.push(object),
+                other => drop(others.insert(other.unwrap_or("none").to_owned())),
+            }
+        }
     }
     let found = jobs.len();
     let (Some(value), 1) = (jobs.pop(), found) else {
-        return Err(LoadError::NotOneJob { path: path.into(), found });
+        let there = match found {
+            0 if !others.is_empty() => {
+                format!("; the kinds in it are: {}", Vec::from_iter(others).join(", "))
+            }
+            _ => String::new(),
+        };
+        return Err(LoadError::NotOneJob { path: path.into(), found, there });
     };
     let invalid = |problems: SpecProblems| {
         let lines: Vec<String> = problems.0.iter().map(|p| format!("  {}: {}", p.path, p.message)).collect();
@@ -199,7 +216,9 @@ mod tests {
         let deep = read(&format!("kind: ElasticJob\nspec: {}", "[".repeat(300_000))).unwrap_err().to_string();
         assert!(deep.contains("job.yaml") && deep.contains("brackets"), "{deep}");
         read(&format!("# {}\n{JOB}", "[".repeat(100))).unwrap();
-        assert!(matches!(read("kind: Job\n"), Err(LoadError::NotOneJob { found: 0, .. })));
+        let error = read("kind: Job\n---\nkind: ConfigMap\n").unwrap_err().to_string();
+        assert!(error.contains("has 0 objects of kind ElasticJob"), "{error}");
+        assert!(error.ends_with("; the kinds in it are: ConfigMap, Job"), "{error}");
         assert!(matches!(read(&format!("{JOB}---\n{JOB}")), Err(LoadError::NotOneJob { found: 2, .. })));
         let error = read(&JOB.replace("replicas: 2", "replicas: 9")).unwrap_err().to_string();
         assert!(error.contains("job.yaml") && error.contains("spec.replicas"), "{error}");

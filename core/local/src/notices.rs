@@ -27,14 +27,36 @@ pub(crate) fn event(event: &Event) -> News {
     News::Event { warning: event.warning, reason: format!("{:?}", event.reason), message: event.message.clone() }
 }
 
-/// What the job asks for and does not get here.
-pub(crate) fn not_here(spec: &JobSpec) -> Option<News> {
-    (spec.elasticity.mode == ElasticityMode::Native).then(|| News::Event {
-        warning: true,
-        reason: "NoAgent".to_owned(),
-        message: "elasticity.mode Native needs an agent in a pod; here all processes start anew for each change"
-            .to_owned(),
-    })
+/// What the job asks for and gets otherwise here, or not at all.
+pub(crate) fn not_here(spec: &JobSpec) -> Vec<News> {
+    let warn = |reason: &str, message: String| News::Event { warning: true, reason: reason.to_owned(), message };
+    let mut all = Vec::new();
+    let elasticity = &spec.elasticity;
+    if elasticity.mode == ElasticityMode::Native {
+        let message = "elasticity.mode Native needs an agent in a pod; here all processes start anew for each change";
+        all.push(warn("NoAgent", message.to_owned()));
+    }
+    let unwatched = [
+        ("hangTimeoutSeconds", elasticity.hang_timeout.is_some()),
+        ("hangStartTimeoutSeconds", elasticity.hang_start_timeout.is_some()),
+        ("memoryGrowth", elasticity.memory_growth.is_some()),
+        ("replaceStragglers", elasticity.replace_stragglers),
+    ];
+    let unwatched: Vec<&str> = unwatched.iter().filter(|(_, set)| *set).map(|(field, _)| *field).collect();
+    if !unwatched.is_empty() {
+        let message = format!("nothing is done here about elasticity.{}: that needs pods", unwatched.join(", "));
+        all.push(warn("NoAgent", message));
+    }
+    if let Some(placement) = &spec.placement {
+        let message = format!("the placement policy {} is not asked: there is one node here", placement.module);
+        all.push(warn("NotPlaced", message));
+    }
+    let overridden = spec.template.as_ref().map(|template| template.overridden.join(", ")).unwrap_or_default();
+    if !overridden.is_empty() {
+        let message = format!("the template sets {overridden}; each round's own values are used");
+        all.push(warn("RankVariablesOverridden", message));
+    }
+    all
 }
 
 fn state_name(worker: &Worker) -> &'static str {
@@ -171,7 +193,7 @@ fn row(worker: &Worker, usage: &crate::usage::Usage) -> (u64, WorkerRow) {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use std::path::Path;
 
@@ -181,14 +203,32 @@ mod tests {
 
     #[test]
     fn what_a_job_does_not_get_here_is_told() {
-        let told = |mode: &str| {
+        let told = |spec: &str, container: &str| -> Vec<(String, String)> {
             let text = format!(
-                "apiVersion: elastic.ai/v1alpha1\nkind: ElasticJob\nmetadata: {{name: j}}\nspec: {{replicas: 2, elasticity: \
-                 {{mode: {mode}}}, template: {{spec: {{containers: [{{name: t, command: [torchrun]}}]}}}}}}\n"
+                "apiVersion: elastic.ai/v1alpha1\nkind: ElasticJob\nmetadata: {{name: j}}\nspec: {{replicas: 2, {spec} \
+                 template: {{spec: {{containers: [{{name: t, command: [torchrun], {container}}}]}}}}}}\n"
             );
-            not_here(&crate::load::parse(Path::new("job.yaml"), &text, Time(5)).unwrap().spec)
+            let news = not_here(&crate::load::parse(Path::new("job.yaml"), &text, Time(5)).unwrap().spec);
+            let event = |news| match news {
+                News::Event { warning: true, reason, message } => (reason, message),
+                other => panic!("{other:?}"),
+            };
+            news.into_iter().map(event).collect()
         };
-        assert!(told("Rounds").is_none());
-        assert!(matches!(told("Native"), Some(News::Event { warning: true, .. })));
+        assert_eq!(told("elasticity: {mode: Rounds},", ""), []);
+        for (spec, container, reason, what) in [
+            ("elasticity: {mode: Native},", "", "NoAgent", "Native"),
+            (
+                "elasticity: {hangTimeoutSeconds: 60, memoryGrowth: {maxMemory: 8Gi}},",
+                "",
+                "NoAgent",
+                "elasticity.hangTimeoutSeconds, memoryGrowth:",
+            ),
+            ("placementPolicy: {module: binpack},", "", "NotPlaced", "binpack"),
+            ("", "env: [{name: RANK, value: '7'}]", "RankVariablesOverridden", "sets RANK;"),
+        ] {
+            let told = told(spec, container);
+            assert!(told.len() == 1 && told[0].0 == reason && told[0].1.contains(what), "{told:?}");
+        }
     }
 }

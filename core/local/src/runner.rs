@@ -327,7 +327,7 @@ impl Runner {
     }
 
     pub(crate) fn tell_not_here(&mut self) {
-        if let Some(news) = crate::notices::not_here(&self.job.spec) {
+        for news in crate::notices::not_here(&self.job.spec) {
             self.display.tell(now(), &news);
         }
     }

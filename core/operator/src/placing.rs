@@ -161,7 +161,7 @@ fn answer(context: &Context, key: &JobKey, question: Question, now: Time) -> Opt
         Ok(policy) => policy,
         Err(missing) => return Some(Answered { spec, placement, policy: None, fuel: 0, outcome: Err(missing) }),
     };
-    if placement::is_open(&memory.placement, &policy.id().digest, now) {
+    if placement::is_open(&memory.placement, &policy.id().digest, spec.generation, now) {
         return None;
     }
     let request = request(&spec);

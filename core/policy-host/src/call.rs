@@ -191,6 +191,13 @@ fn failure(error: &wasmtime::Error, function: &str, limits: &Limits, last_error:
             FailureKind::StackOverflow,
             format!("{function}: the call stack is exhausted{place}; look for a recursion without end"),
         ),
+        // A guest's own stack lies in its memory: what grows below it leaves the memory, where the host's limit is not met yet.
+        Some(trap @ Trap::MemoryOutOfBounds) => (
+            FailureKind::Trap,
+            format!(
+                "{function}: the guest trapped ({trap}){place}; if not a bad index, look for a recursion without end"
+            ),
+        ),
         Some(trap) => (FailureKind::Trap, format!("{function}: the guest trapped ({trap}){place}")),
         // No trap: the canonical ABI refused what the guest gave (a bad pointer, text that is not UTF-8, too much).
         None => {

@@ -3,10 +3,12 @@
 use std::collections::HashMap;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use jsonschema::Validator;
+use jsonschema::error::ValidationErrorKind;
+use jsonschema::{ValidationError, Validator};
 use serde_json::{Map, Value};
 
 use crate::error::ConfigError;
+use crate::registry::nearest;
 
 /// Most distinct configs whose merged form is remembered per policy, and most bytes of them: jobs' owners write both.
 const REMEMBERED: usize = 1024;
@@ -24,6 +26,8 @@ pub(crate) struct Configs {
     defaults: Map<String, Value>,
     /// `None`: the policy takes no config.
     schema: Option<Validator>,
+    /// The keys that the schema names.
+    keys: Vec<String>,
     /// Jobs ask every period with the same text; what came of it does not change.
     merged: RwLock<Remembered>,
 }
@@ -49,7 +53,8 @@ impl Remembered {
 impl Configs {
     /// The error says what is wrong with the schema.
     pub(crate) fn new(schema: &str, defaults: Map<String, Value>) -> Result<Self, String> {
-        Ok(Self { defaults, schema: compile(schema)?, merged: RwLock::default() })
+        let (schema, keys) = compile(schema)?.unzip();
+        Ok(Self { defaults, schema, keys: keys.unwrap_or_default(), merged: RwLock::default() })
     }
 
     /// Checks the defaults alone. Keys that the schema requires may be left to the jobs.
@@ -58,11 +63,9 @@ impl Configs {
             return self.check(&Value::Object(self.defaults.clone()));
         };
         let defaults = Value::Object(self.defaults.clone());
-        let missing = |error: &jsonschema::ValidationError<'_>| {
-            matches!(error.kind(), jsonschema::error::ValidationErrorKind::Required { .. })
-        };
+        let missing = |error: &ValidationError<'_>| matches!(error.kind(), ValidationErrorKind::Required { .. });
         match schema.iter_errors(&defaults).find(|error| !missing(error)) {
-            Some(error) => Err(problem(&error)),
+            Some(error) => Err(self.problem(&error)),
             None => Ok(()),
         }
     }
@@ -104,20 +107,34 @@ impl Configs {
             return Err(ConfigError(format!("config: this policy takes none, remove {}", keys.join(", "))));
         };
         let problems: Vec<String> =
-            schema.iter_errors(whole).take(MAX_PROBLEMS).map(|error| problem(&error).0).collect();
+            schema.iter_errors(whole).take(MAX_PROBLEMS).map(|error| self.problem(&error).0).collect();
         if problems.is_empty() { Ok(()) } else { Err(ConfigError(problems.join("; "))) }
+    }
+
+    /// Which key, and what it must be.
+    fn problem(&self, error: &ValidationError<'_>) -> ConfigError {
+        let path = error.instance_path().to_string().trim_start_matches('/').replace('/', ".");
+        ConfigError(match error.kind() {
+            ValidationErrorKind::AdditionalProperties { unexpected } if path.is_empty() => {
+                unexpected.iter().map(|key| self.no_key(key)).collect::<Vec<_>>().join("; ")
+            }
+            _ if path.is_empty() => format!("config: {error}"),
+            _ => format!("config.{path}: {error}"),
+        })
+    }
+
+    fn no_key(&self, key: &str) -> String {
+        let keys = self.keys.iter().map(String::as_str);
+        match nearest(key, keys) {
+            Some(near) => format!("config.{key}: there is no such key; did you mean `{near}`?"),
+            None => format!("config.{key}: there is no such key; there are: {}", self.keys.join(", ")),
+        }
     }
 }
 
-/// Which key, and what it must be.
-fn problem(error: &jsonschema::ValidationError<'_>) -> ConfigError {
-    let path = error.instance_path().to_string().trim_start_matches('/').replace('/', ".");
-    let path = if path.is_empty() { "config".to_owned() } else { format!("config.{path}") };
-    ConfigError(format!("{path}: {error}"))
-}
-
-/// Compiles the schema that a policy gave. References to other documents are refused: nothing is ever fetched.
-fn compile(schema: &str) -> Result<Option<Validator>, String> {
+/// Compiles the schema that a policy gave, and gives the keys that it names. References to other documents are refused:
+/// nothing is ever fetched.
+fn compile(schema: &str) -> Result<Option<(Validator, Vec<String>)>, String> {
     if schema.trim().is_empty() {
         return Ok(None);
     }
@@ -127,8 +144,10 @@ fn compile(schema: &str) -> Result<Option<Validator>, String> {
         return Err("a config-schema that is not an object".to_owned());
     }
     crate::schema::check(&value)?;
+    let named = value.get("properties").and_then(Value::as_object);
+    let keys = named.into_iter().flatten().map(|(key, _)| key.clone()).collect();
     jsonschema::validator_for(&value)
-        .map(Some)
+        .map(|validator| Some((validator, keys)))
         .map_err(|error| format!("a config-schema that is not JSON Schema: {error}"))
 }
 
@@ -174,7 +193,10 @@ mod tests {
     fn names_every_problem() {
         let configs = configs(SCHEMA, json!({}));
         let error = configs.merge(r#"{"target": 2, "traget": 1}"#).unwrap_err().to_string();
-        assert!(error.contains("config.target") && error.contains("traget"), "{error}");
+        assert!(error.contains("config.target: 2"), "{error}");
+        assert!(error.contains("config.traget: there is no such key; did you mean `target`?"), "{error}");
+        let error = configs.merge(r#"{"colour": "red"}"#).unwrap_err().to_string();
+        assert_eq!(error, "config.colour: there is no such key; there are: deep, target");
         assert!(configs.merge("[]").unwrap_err().to_string().contains("object"));
         assert!(configs.merge("{").unwrap_err().to_string().contains("not JSON"));
         assert!(configs.merge(&" ".repeat(70_000)).is_err());

@@ -84,17 +84,19 @@ impl Snapshot {
             return format!("module `{name}` can't be served: {}", failure.error);
         }
         let of_kind = || self.policies.values().filter(|policy| policy.kind() == kind).map(|policy| &policy.id().name);
-        let near = of_kind()
-            .map(|other| (strsim::damerau_levenshtein(name, other), other))
-            .filter(|(distance, other)| *distance <= 1.max(other.len() / 3))
-            .min();
-        if let Some((_, other)) = near {
+        if let Some(other) = nearest(name, of_kind().map(String::as_str)) {
             return format!("there is no module `{name}`; did you mean `{other}`?");
         }
         let all: Vec<&str> = of_kind().map(String::as_str).collect();
         let all = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
         format!("there is no module `{name}`; the {kind} policies served are: {all}")
     }
+}
+
+/// The name that was meant most likely; `None` = none is like it.
+pub(crate) fn nearest<'a>(name: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let near = known.map(|other| (strsim::damerau_levenshtein(name, other), other));
+    near.filter(|(distance, other)| *distance <= 1.max(other.len() / 3)).min().map(|(_, other)| other)
 }
 
 fn missing(message: String) -> CallFailure {

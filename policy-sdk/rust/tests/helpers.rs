@@ -124,3 +124,19 @@ fn a_fixture_that_could_not_fail_is_an_error() {
     assert!(run(r#"[{"name":"n","input":{"nodes":3},"expect":{"error":{"Internal":""}}}]"#, answer).is_err());
     assert!(parse("[]").is_err() && parse("{}").is_err());
 }
+
+#[test]
+fn fields_that_the_contract_does_not_have_are_refused_at_any_depth() {
+    for (short, path) in [
+        (json!({ "bouds": { "min": 2 } }), "bouds"),
+        (json!({ "bounds": { "mni": 2 } }), "bounds.mni"),
+        (json!({ "resize": { "last_steps_lots": 3 } }), "resize.last_steps_lots"),
+        (json!({ "nodes": 3 }), "nodes"),
+    ] {
+        assert_eq!(scaling_input(&short).unwrap_err(), format!("there is no field `{path}`"));
+    }
+    assert_eq!(placement_input(&json!({ "workers": 3 })).unwrap_err(), "there is no field `workers`");
+    let known = json!({ "resize": { "last_steps_lost": 3 }, "state": { "version": 1, "bytes": [1] }, "seed": 7 });
+    assert!(scaling_input(&known).is_ok());
+    assert!(parse(r#"[{"name":"n","input":{},"expect":{"target":3},"setps":[]}]"#).is_err());
+}

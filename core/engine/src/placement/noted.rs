@@ -28,9 +28,11 @@ pub struct Asked<'a> {
     pub now: Time,
 }
 
-/// Whether the policy with this digest has failed too often to be asked now. The scheduler decides meanwhile.
-pub fn is_open(memory: &PlacementMemory, digest: &str, now: Time) -> bool {
-    circuit::open_until(&memory.circuits, digest, now).is_some()
+/// Whether the policy with this digest has failed too often to be asked now about a spec of this generation. The scheduler
+/// decides meanwhile. A spec that has changed since the last question has one try at once.
+pub fn is_open(memory: &PlacementMemory, digest: &str, generation: u64, now: Time) -> bool {
+    let same_spec = memory.last.as_ref().is_none_or(|last| last.generation == generation);
+    same_spec && circuit::open_until(&memory.circuits, digest, now).is_some()
 }
 
 /// Notes what came of a question: the record for people, the circuit, and what the policy wants to have kept.

@@ -250,6 +250,26 @@ fn three_failures_open_the_circuit_of_this_digest_alone() {
 }
 
 #[test]
+fn a_changed_spec_is_tried_at_once_and_once_while_the_circuit_is_open() {
+    let mut look = look(4, None, &[]);
+    let calls = Rc::new(Cell::new(0));
+    let count = Rc::clone(&calls);
+    let bad = fallible(move |_| {
+        count.set(count.get() + 1);
+        Err(trap())
+    });
+    (0..5).for_each(|_| drop(look.decide(&bad)));
+    assert_eq!(calls.get(), 3);
+    look.job.generation += 1;
+    look.decide(&bad);
+    let still = look.decide(&bad);
+    assert_eq!((calls.get(), by(&still)), (4, vec![Limiter::CircuitOpen]), "it was not the mend");
+    look.job.generation += 1;
+    let mended = look.decide(&native(|_| Some(8)));
+    assert_eq!((mended.target, look.memory.circuits.len()), (8, 0));
+}
+
+#[test]
 fn what_the_owner_has_to_mend_is_not_a_fault_of_the_policy() {
     for kind in [FailureKind::UnusableInput, FailureKind::InvalidConfig] {
         let mut look = look(4, None, &[]);

@@ -60,12 +60,13 @@ fn three_faults_in_a_row_open_the_circuit_of_this_digest_alone() {
         assert_eq!(memory.last.as_ref().unwrap().failure.as_ref().unwrap().in_a_row, 0, "{kind:?} is not its fault");
     }
     for n in 1..=CIRCUIT_AFTER {
-        assert!(!is_open(&memory, "a", NOW));
+        assert!(!is_open(&memory, "a", 3, NOW));
         note(&mut memory, asked(&policy, NOW), Err(&failure(FailureKind::Trap)), None);
         assert_eq!(memory.last.as_ref().unwrap().failure.as_ref().unwrap().in_a_row, n);
     }
-    assert!(is_open(&memory, "a", NOW) && !is_open(&memory, "b", NOW));
-    assert!(!is_open(&memory, "a", NOW.plus(CIRCUIT_FIRST)), "one try");
+    assert!(is_open(&memory, "a", 3, NOW) && !is_open(&memory, "b", 3, NOW));
+    assert!(!is_open(&memory, "a", 3, NOW.plus(CIRCUIT_FIRST)), "one try");
+    assert!(!is_open(&memory, "a", 4, NOW), "another spec has a try of its own");
     note(&mut memory, asked(&policy, NOW), Ok((&settled([]), vec![])), None);
     assert_eq!(memory.circuits, BTreeMap::new());
 }

@@ -1,5 +1,7 @@
 //! The short forms of fixtures, made into whole inputs.
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 use serde_json::{Map, Value, json};
 
 use crate::{NONE, PlacementInput, ScalingInput};
@@ -23,7 +25,7 @@ const STARTED_MS: u64 = NOW_MS - 3_600_000;
 /// # Errors
 /// What does not fit the contract.
 pub fn scaling_input(short: &Value) -> Result<ScalingInput, String> {
-    serde_json::from_value(expand(Kind::Scaling, short)?).map_err(|e| e.to_string())
+    read(expand(Kind::Scaling, short)?)
 }
 
 /// A whole placement input from a short one.
@@ -31,7 +33,33 @@ pub fn scaling_input(short: &Value) -> Result<ScalingInput, String> {
 /// # Errors
 /// What does not fit the contract.
 pub fn placement_input(short: &Value) -> Result<PlacementInput, String> {
-    serde_json::from_value(expand(Kind::Placement, short)?).map_err(|e| e.to_string())
+    read(expand(Kind::Placement, short)?)
+}
+
+/// A whole input. As the host does, it refuses fields that the contract does not have: most often they are misspelt.
+pub(super) fn read<T: Serialize + DeserializeOwned>(whole: Value) -> Result<T, String> {
+    let given = whole.clone();
+    let input: T = serde_json::from_value(whole).map_err(|e| e.to_string())?;
+    let known = serde_json::to_value(&input).map_err(|e| e.to_string())?;
+    match stranger(&given, &known) {
+        Some(path) => Err(format!("there is no field `{path}`")),
+        None => Ok(input),
+    }
+}
+
+/// The path of the first field that is given and not known. A null may stand for what is left out.
+fn stranger(given: &Value, known: &Value) -> Option<String> {
+    let below = |at: &str, given, known| stranger(given, known).map(|path| format!("{at}.{path}"));
+    match (given, known) {
+        (Value::Object(given), Value::Object(known)) => given.iter().find_map(|(key, value)| match known.get(key) {
+            Some(known) => below(key, value, known),
+            None => (!value.is_null()).then(|| key.clone()),
+        }),
+        (Value::Array(given), Value::Array(known)) => {
+            given.iter().zip(known).enumerate().find_map(|(at, (given, known))| below(&at.to_string(), given, known))
+        }
+        _ => None,
+    }
 }
 
 /// The whole input, as JSON, that a short form stands for.
@@ -54,7 +82,7 @@ pub fn expand(kind: Kind, short: &Value) -> Result<Value, String> {
     };
     for (key, value) in short {
         let value = match (key.as_str(), value) {
-            ("workers" | "signals" | "nodes" | "members", _) => continue,
+            ("workers" | "signals" | "nodes" | "members", _) if whole.contains_key(key) => continue,
             ("config", Value::Object(config)) => Value::String(Value::Object(config.clone()).to_string()),
             _ => value.clone(),
         };

@@ -57,7 +57,7 @@ pub struct FixtureStep {
 }
 
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, deny_unknown_fields)]
 enum Written {
     One { name: String, input: Value, expect: Map<String, Value> },
     Steps { name: String, steps: Vec<FixtureStep> },
@@ -148,15 +148,13 @@ pub fn run_all(
 
 /// Asks a scaling policy natively, the way its component is asked.
 pub fn ask_scaling<P: ScalingPolicy>(input: Value) -> Answered {
-    let input: crate::ScalingInput =
-        serde_json::from_value(input).map_err(|e| ("Fixture".to_owned(), e.to_string()))?;
+    let input: crate::ScalingInput = expand::read(input).map_err(|e| ("Fixture".to_owned(), e))?;
     answered(P::read_config(&input.config).and_then(|config| P::evaluate(&input, &config)))
 }
 
 /// Asks a placement policy natively, the way its component is asked.
 pub fn ask_placement<P: PlacementPolicy>(input: Value) -> Answered {
-    let input: crate::PlacementInput =
-        serde_json::from_value(input).map_err(|e| ("Fixture".to_owned(), e.to_string()))?;
+    let input: crate::PlacementInput = expand::read(input).map_err(|e| ("Fixture".to_owned(), e))?;
     answered(P::read_config(&input.config).and_then(|config| P::evaluate(&input, &config)))
 }
 
