@@ -83,7 +83,7 @@ async fn a_slow_source_is_left_at_the_timeout() {
     let begun = Instant::now();
     let text = trouble(settings).await;
     assert!(text.contains("did not answer within"), "{text}");
-    assert!(begun.elapsed() < Duration::from_secs(2), "{:?}", begun.elapsed());
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
     // One that drips its body for ever too.
     let drip = || {
         let stream = futures::stream::unfold(0, |n| async move {

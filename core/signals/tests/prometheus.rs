@@ -35,7 +35,7 @@ async fn cpu_and_memory_count_containers_once() {
     assert_eq!(data.per_pod.len(), 2, "only what was asked for: {data:?}");
     assert_eq!(data.per_pod["team-a"].len(), 2);
     let age = now().since(data.per_pod["team-a"][W0].at);
-    assert!(age < Duration::from_secs(5), "{age:?}");
+    assert!(age < Duration::from_secs(30), "{age:?}");
 
     let trainer = SignalId { container: Some("trainer".to_owned()), ..builtin(names::CPU, 4) };
     until(&prometheus, &trainer, &["team-a"], |d| near(d, "team-a", W0, 1.0)).await;
@@ -100,7 +100,7 @@ async fn throughput_is_the_job_s_and_shows_its_age() {
     .await;
     assert!(data.trouble.is_none() && data.namespace_trouble.is_empty(), "{data:?}");
     assert_eq!(data.per_key["team-a"].len(), 2, "who does not say whose it is counts for nobody: {data:?}");
-    assert!(now().since(of(&data, "team-a", "train").unwrap().at) < Duration::from_secs(5), "{data:?}");
+    assert!(now().since(of(&data, "team-a", "train").unwrap().at) < Duration::from_secs(30), "{data:?}");
     let one = until(&prometheus, &throughput, &["team-b"], |d| is(d, "team-b", "train", 20.0)).await;
     assert_eq!(one.per_key.len(), 1, "only what was asked for: {one:?}");
     // The agents are gone: what is still averaged shows its age, and then there is nothing.
@@ -183,7 +183,7 @@ async fn custom_queries_stay_in_their_namespace() {
         near(d, "team-a", W0, 4.0) && near(d, "team-a", W1, 6.0) && near(d, "team-b", W0, 20.0)
     })
     .await;
-    assert!(now().since(data.per_pod["team-a"][W0].at) < Duration::from_secs(5));
+    assert!(now().since(data.per_pod["team-a"][W0].at) < Duration::from_secs(30));
 
     // Sums that forget the namespace are kept apart by it: none sees the other's.
     let total = custom("sum(rate(training_steps_total[4s]))");
