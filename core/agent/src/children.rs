@@ -204,6 +204,11 @@ impl Children {
         }
     }
 
+    /// Looks around while they run; now and then.
+    pub(crate) fn look(&mut self) {
+        self.oom.look();
+    }
+
     /// Ends everything.
     pub(crate) fn kill(&self) {
         let Some(group) = &self.group else { return };

@@ -9,8 +9,10 @@ use std::path::{Path, PathBuf};
 #[derive(Debug)]
 pub(crate) struct OomKills {
     file: Option<PathBuf>,
-    /// How many there were when the processes that run were started.
+    /// How many there were when the processes that run were started, or as of the look before the last one.
     before: u64,
+    /// As of the last look.
+    last: u64,
 }
 
 impl OomKills {
@@ -18,12 +20,20 @@ impl OomKills {
     /// ever told.
     pub(crate) fn of(cgroup: &Path) -> OomKills {
         let files = ["memory.events", "memory/memory.oom_control"].map(|name| cgroup.join(name));
-        OomKills { file: files.into_iter().find(|file| read(file).is_some()), before: 0 }
+        OomKills { file: files.into_iter().find(|file| read(file).is_some()), before: 0, last: 0 }
     }
 
     /// What happened before does not count any more.
     pub(crate) fn begin(&mut self) {
-        self.before = self.count();
+        self.last = self.count();
+        self.before = self.last;
+    }
+
+    /// To be called now and then: what happened before the look that preceded this one has been survived, and does not count
+    /// any more. A helper that was taken long ago is not why a process fails now.
+    pub(crate) fn look(&mut self) {
+        self.before = self.last;
+        self.last = self.count();
     }
 
     /// Whether there was one since.
@@ -65,6 +75,11 @@ mod tests {
             assert!(kills.is_any(), "{name}");
             kills.begin();
             assert!(!kills.is_any(), "{name}");
+            set("4");
+            kills.look();
+            assert!(kills.is_any(), "{name}: just now");
+            kills.look();
+            assert!(!kills.is_any(), "{name}: it was survived");
         }
     }
 

@@ -29,8 +29,8 @@ use crate::store::Stores;
 
 /// How often the drain file is looked at while processes run.
 const LOOK: Duration = Duration::from_millis(250);
-/// How often it is looked at whether the gateway is reached.
-const CONNECTION_LOOK: Duration = Duration::from_secs(15);
+/// How often it is looked at whether the gateway is reached, and what the kernel has done to processes.
+const SLOW_LOOK: Duration = Duration::from_secs(15);
 /// What a script gets to say where it stands, when it hangs, before it is asked to stop.
 const DUMP: Duration = Duration::from_secs(1);
 /// What the last report may take. What it says is seen in the pod's status too, only later.
@@ -99,9 +99,10 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
         terminate_at: None,
         code: None,
     };
-    let (mut look, mut connection_look) = (interval(LOOK), interval(CONNECTION_LOOK));
+    let (mut look, mut slow_look) = (interval(LOOK), interval(SLOW_LOOK));
     look.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    connection_look.tick().await;
+    slow_look.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    slow_look.tick().await;
     let code = loop {
         if let Some(code) = shell.code {
             break code;
@@ -117,7 +118,7 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
                 shell.children.terminate();
             }
             _ = look.tick(), if shell.drain.is_some() => shell.look(),
-            _ = connection_look.tick() => shell.tell_trouble(),
+            _ = slow_look.tick() => shell.look_around(),
         }
     };
     // Whoever asks now is told that it ends.
@@ -352,7 +353,8 @@ impl Shell {
         }
     }
 
-    fn tell_trouble(&self) {
+    fn look_around(&mut self) {
+        self.children.look();
         if let (false, Some(trouble)) = (self.link.counts().is_connected(), self.link.counts().trouble()) {
             say(&format!("the membership gateway is not reached, training goes on: {trouble}"));
         }
