@@ -41,9 +41,8 @@ pub(super) fn own<'a>(
     };
     let id = policy.id();
     heard.id = Some(id.clone());
-    // A spec that has changed may have been mended: it has one try at once.
-    let same_spec = memory.last.as_ref().is_none_or(|last| last.generation == job.generation);
-    if let Some(until) = circuit::open_until(&memory.circuits, &id.digest, now).filter(|_| same_spec) {
+    let generations = (memory.last.as_ref().map(|last| last.generation), job.generation);
+    if let Some(until) = circuit::open_until(&memory.circuits, &id.digest, generations, now) {
         let in_a_row = circuit::failures(&memory.circuits, &id.digest);
         let message = format!(
             "{} failed {in_a_row} times in a row and is not asked for a while, unless it or the spec changes",

@@ -20,7 +20,17 @@ const MAX_DIGESTS: usize = 4;
 type Circuits = BTreeMap<String, Circuit>;
 
 /// Until when the policy is not to be asked; `None` = ask it (a try after the time has passed is the half-open one).
-pub(crate) fn open_until(circuits: &Circuits, digest: &str, now: Time) -> Option<Time> {
+/// `generations`: of the spec that it was asked about last, if any, and of the present one. A spec that has changed since may
+/// have been mended: it has one try at once.
+pub(crate) fn open_until(
+    circuits: &Circuits,
+    digest: &str,
+    generations: (Option<u64>, u64),
+    now: Time,
+) -> Option<Time> {
+    if generations.0.is_some_and(|last| last != generations.1) {
+        return None;
+    }
     circuits.get(digest).and_then(|c| c.open_until).filter(|until| *until > now)
 }
 

@@ -29,10 +29,10 @@ pub struct Asked<'a> {
 }
 
 /// Whether the policy with this digest has failed too often to be asked now about a spec of this generation. The scheduler
-/// decides meanwhile. A spec that has changed since the last question has one try at once.
+/// decides meanwhile.
 pub fn is_open(memory: &PlacementMemory, digest: &str, generation: u64, now: Time) -> bool {
-    let same_spec = memory.last.as_ref().is_none_or(|last| last.generation == generation);
-    same_spec && circuit::open_until(&memory.circuits, digest, now).is_some()
+    let generations = (memory.last.as_ref().map(|last| last.generation), generation);
+    circuit::open_until(&memory.circuits, digest, generations, now).is_some()
 }
 
 /// Notes what came of a question: the record for people, the circuit, and what the policy wants to have kept.
