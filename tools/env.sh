@@ -4,7 +4,9 @@ root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
 ETO_CACHE=${ETO_CACHE:-$HOME/.cache/elastic-training-operator}
 HELM_VERSION=v3.22.0
 DENY_VERSION=0.20.2
+# Oldest Go that builds etcd and Kubernetes, and the one that is got where there is none.
 GO_NEEDED=1.25
+GO_VERSION=1.26.8
 PATH=$ETO_CACHE/bin:$PATH
 export PATH
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use eto_engine::contract::{KeptState, PlacementInput, Reason, ScalingInput, SignalWant};
+use eto_engine::contract::{
+    KeptState, Place, PlacementDecision, PlacementInput, Reason, ScalingDecision, ScalingInput, SignalWant,
+};
 use eto_engine::policy::{Asked, CallFailure, PlacementPolicy, PolicyId, ScalingPolicy};
 use eto_policy_host::{HostSettings, Limits, LoadError, Policy, PolicyHost, PolicyKind};
 use schemars::JsonSchema;
@@ -183,39 +185,11 @@ pub(crate) fn eval(module: &Path, input: &Path, format: Option<Format>) -> Resul
     match policy.kind() {
         PolicyKind::Scaling => {
             let input: ScalingInput = read_input(input)?;
-            let (answer, time) = timed(|| policy.evaluate(&input));
-            let answer = answer.map_err(|f| failed(module, &f))?;
-            let target = answer.value.target.map_or("hold".to_string(), |t| t.to_string());
-            let head = vec![("Target".to_string(), target)];
-            let said = Said {
-                decision: &answer.value,
-                reasons: &answer.value.reasons,
-                state: &answer.value.state,
-                rows: head,
-            };
-            show(format, &policy, said, answer.fuel, time)
+            show(format, module, &policy, timed(|| policy.evaluate(&input)))
         }
         PolicyKind::Placement => {
             let input: PlacementInput = read_input(input)?;
-            let (answer, time) = timed(|| policy.place(&input));
-            let answer = answer.map_err(|f| failed(module, &f))?;
-            let places: Vec<String> = answer
-                .value
-                .places
-                .iter()
-                .map(|p| {
-                    format!("worker {} on node {}{}", p.worker, p.node, if p.required { " (required)" } else { "" })
-                })
-                .collect();
-            let victims: Vec<String> = answer.value.victims.iter().map(ToString::to_string).collect();
-            let head = vec![("Places".to_string(), places.join("\n")), ("Victims".to_string(), victims.join(", "))];
-            let said = Said {
-                decision: &answer.value,
-                reasons: &answer.value.reasons,
-                state: &answer.value.state,
-                rows: head,
-            };
-            show(format, &policy, said, answer.fuel, time)
+            show(format, module, &policy, timed(|| policy.place(&input)))
         }
     }
 }
@@ -230,30 +204,60 @@ fn failed(module: &Path, f: &CallFailure) -> Failure {
     Failure::Refused(format!("{} did not answer: {:?}: {}", module.display(), f.kind, f.message))
 }
 
-/// What both kinds of decision have.
-struct Said<'a, D> {
-    decision: &'a D,
-    reasons: &'a [Reason],
-    state: &'a Option<Vec<u8>>,
-    rows: Vec<(String, String)>,
+/// What both kinds of decision have to show.
+trait Decided: Serialize {
+    /// The rows of its table that come before the reasons.
+    fn rows(&self) -> Vec<(String, String)>;
+    fn reasons(&self) -> &[Reason];
+    fn state(&self) -> Option<&[u8]>;
 }
 
-fn show<D: Serialize>(
+impl Decided for ScalingDecision {
+    fn rows(&self) -> Vec<(String, String)> {
+        vec![("Target".to_string(), self.target.map_or("hold".to_string(), |t| t.to_string()))]
+    }
+    fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+    fn state(&self) -> Option<&[u8]> {
+        self.state.as_deref()
+    }
+}
+
+impl Decided for PlacementDecision {
+    fn rows(&self) -> Vec<(String, String)> {
+        let place = |p: &Place| {
+            format!("worker {} on node {}{}", p.worker, p.node, if p.required { " (required)" } else { "" })
+        };
+        let places: Vec<String> = self.places.iter().map(place).collect();
+        let victims: Vec<String> = self.victims.iter().map(ToString::to_string).collect();
+        vec![("Places".to_string(), places.join("\n")), ("Victims".to_string(), victims.join(", "))]
+    }
+    fn reasons(&self) -> &[Reason] {
+        &self.reasons
+    }
+    fn state(&self) -> Option<&[u8]> {
+        self.state.as_deref()
+    }
+}
+
+fn show<D: Decided>(
     format: Format,
+    module: &Path,
     policy: &Policy,
-    said: Said<'_, D>,
-    fuel: u64,
-    microseconds: u64,
+    (answer, microseconds): (Asked<D>, u64),
 ) -> Result<(), Failure> {
-    let Said { decision, reasons, state, mut rows } = said;
+    let answer = answer.map_err(|f| failed(module, &f))?;
+    let (decision, fuel) = (&answer.value, answer.fuel);
     if format != Format::Table {
         let version = policy.description().state_version;
-        let state = state.clone().map(|bytes| KeptState { version, bytes });
+        let state = decision.state().map(|bytes| KeptState { version, bytes: bytes.to_vec() });
         return output::print(format, &Evaluated { policy: policy.id(), decision, state, fuel, microseconds });
     }
-    rows.insert(0, ("Policy".to_string(), format!("{} {}", policy.id().name, policy.id().version)));
-    let text: Vec<String> = reasons.iter().map(|r| format!("{}: {}", r.code, r.message)).collect();
-    rows.push(("Reasons".to_string(), text.join("\n")));
+    let mut rows = vec![("Policy".to_string(), format!("{} {}", policy.id().name, policy.id().version))];
+    rows.extend(decision.rows());
+    let reasons: Vec<String> = decision.reasons().iter().map(|r| format!("{}: {}", r.code, r.message)).collect();
+    rows.push(("Reasons".to_string(), reasons.join("\n")));
     rows.push(("Fuel".to_string(), fuel.to_string()));
     rows.push(("Time".to_string(), format!("{microseconds} us")));
     output::raw(&output::pairs(&rows))
