@@ -4,6 +4,7 @@
 mod failures;
 
 pub use failures::{FailureLimits, RestartScope};
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use kube::CustomResource;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -70,10 +71,11 @@ pub struct ElasticJobSpec {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub framework_type: Option<FrameworkType>,
     /// Processes that each worker runs, as in Kubeflow: started by the agent, or by the `torchrun` of the template's
-    /// command. Default: `PET_NPROC_PER_NODE` of the template's first container, else 1.
+    /// command. 1 to 1024, or `gpu` or `cpu` for one per GPU or whole CPU that the template's first container asks for, or
+    /// `auto` for one per GPU, or per CPU where it asks for none. Default: `PET_NPROC_PER_NODE` of that container, else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 1, max = 1024))]
-    pub nproc_per_node: Option<i64>,
+    #[schemars(schema_with = "schema::processes")]
+    pub nproc_per_node: Option<IntOrString>,
     /// Which sizes between the bounds are legal. Default: all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_sizes: Option<ReplicaSizes>,

@@ -21,6 +21,17 @@ pub(crate) fn quantity(_: &mut SchemaGenerator) -> Schema {
     json_schema!({ "x-kubernetes-preserve-unknown-fields": true })
 }
 
+/// A number of processes, or a word for it: `gpu`, `cpu`, `auto`.
+pub(crate) fn processes(_: &mut SchemaGenerator) -> Schema {
+    json_schema!({
+        "x-kubernetes-int-or-string": true,
+        "x-kubernetes-validations": [{
+            "rule": "type(self) == int ? self >= 1 && self <= 1024 : self.matches('^([1-9][0-9]{0,3}|gpu|cpu|auto)$')",
+            "message": "must be a whole number from 1 to 1024, or gpu, cpu or auto",
+        }],
+    })
+}
+
 /// Conditions as in `metav1.Condition`, one per type. Written out, since the key of a map list must be required.
 pub(crate) fn conditions(_: &mut SchemaGenerator) -> Schema {
     json_schema!({

@@ -157,6 +157,13 @@ fn of_container(c: &Container) -> Amounts {
     }
 }
 
+/// Whole GPUs and CPUs that a container asks for.
+pub(crate) fn devices(c: &Container) -> (u32, u32) {
+    let own = of_container(c);
+    let whole = |amount: i128| u32::try_from(Nano(amount).whole()).unwrap_or(u32::MAX);
+    (whole(own.gpus), whole(own.cpu))
+}
+
 /// The request, else the limit; `None` where there is neither or it can't be read.
 fn amount(r: &ResourceRequirements, name: &str) -> Option<i128> {
     r.requests.as_ref().and_then(|m| get(m, name)).or_else(|| r.limits.as_ref().and_then(|m| get(m, name)))

@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::{
     Affinity, Container, EnvVar, PodSpec, PodTemplateSpec, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
+use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -116,26 +117,43 @@ pub(crate) fn check(path: &str, spec: &PodSpec, problems: &mut SpecProblems) {
 /// The variable by which users of `torchrun` say how many processes a worker runs.
 pub(crate) const PROCESSES: &str = "PET_NPROC_PER_NODE";
 
+/// The most processes of one worker.
+const MOST_PROCESSES: u32 = 1024;
+
 /// Processes that one worker runs: `nprocPerNode`, else `PET_NPROC_PER_NODE` of its first container, else 1.
 pub(crate) fn processes(job: &ElasticJob, spec: &PodSpec, problems: &mut SpecProblems) -> u32 {
-    let asked = job.spec.nproc_per_node;
-    let env = spec.containers.first().and_then(|c| c.env.as_ref());
-    let value = env.into_iter().flatten().find(|e| e.name == PROCESSES).and_then(|e| e.value.as_deref());
-    let in_range = |n: i64| u32::try_from(n).ok().filter(|n| (1..=1024).contains(n));
-    let (path, text, read) = match (asked, value) {
-        (None, None) => return 1,
-        (Some(n), _) => ("spec.nprocPerNode".to_owned(), n.to_string(), in_range(n)),
-        (None, Some(text)) => (
-            format!("env {PROCESSES} of the first container"),
-            text.to_owned(),
-            text.trim().parse().ok().and_then(in_range),
-        ),
+    let first = spec.containers.first();
+    let env = first.and_then(|c| c.env.as_ref()).into_iter().flatten();
+    let value = || env.clone().find(|e| e.name == PROCESSES).and_then(|e| e.value.clone());
+    let (path, asked) = match &job.spec.nproc_per_node {
+        Some(IntOrString::Int(n)) => ("spec.nprocPerNode".to_owned(), n.to_string()),
+        Some(IntOrString::String(word)) => ("spec.nprocPerNode".to_owned(), word.clone()),
+        None => match value() {
+            Some(text) => (format!("env {PROCESSES} of the first container"), text),
+            None => return 1,
+        },
     };
-    if read.is_none() {
-        let message = format!("is \"{text}\", and must be a whole number from 1 to 1024: it makes up WORLD_SIZE");
-        problems.add(path, message);
+    let (gpus, cpus) = first.map_or((0, 0), resources::devices);
+    let read = match asked.trim() {
+        "gpu" if gpus == 0 => Err("but its container asks for no GPU".to_owned()),
+        "gpu" => Ok(gpus),
+        "cpu" => Ok(cpus.max(1)),
+        // As torchrun reads it on a machine with these devices.
+        "auto" => Ok(if gpus > 0 { gpus } else { cpus.max(1) }),
+        number => number.parse().map_err(|_| String::new()),
+    };
+    match read {
+        Ok(n) if (1..=MOST_PROCESSES).contains(&n) => return n,
+        Err(why) if !why.is_empty() => problems.add(path, format!("is \"{asked}\", {why}")),
+        _ => problems.add(
+            path,
+            format!(
+                "is \"{asked}\", and must be a whole number from 1 to {MOST_PROCESSES}, or gpu, cpu or auto (one for each \
+                 that the container asks for): it makes up WORLD_SIZE"
+            ),
+        ),
     }
-    read.unwrap_or(1)
+    1
 }
 
 /// Selector of all pods of a job.

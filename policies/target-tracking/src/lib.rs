@@ -42,7 +42,7 @@ pub struct TargetTrackingConfig {
     /// Seconds over which the operator averages, 15 to 3600.
     pub window_seconds: u32,
     /// The lowest and the highest sample that is possible: what missing samples are filled with to find out whether
-    /// they could change the decision. By default 0 and 1 for a built-in signal, 0 and ten times the target for a query.
+    /// they could change the decision. By default 0 and 1 for a utilisation, 0 and ten times the target for any other signal.
     pub low: Option<f64>,
     /// See `low`.
     pub high: Option<f64>,
@@ -65,12 +65,16 @@ impl Default for TargetTrackingConfig {
 
 impl TargetTrackingConfig {
     fn range(&self) -> (f64, f64) {
-        let high = if self.query.is_some() { self.target * 10.0 } else { 1.0 };
+        let share = self.query.is_none() && self.signal != THROUGHPUT;
+        let high = if share { 1.0 } else { self.target * 10.0 };
         (self.low.unwrap_or(0.0), self.high.unwrap_or(high))
     }
 }
 
-const BUILT_IN: [&str; 4] = ["cpu-utilisation", "memory-utilisation", "gpu-utilisation", "gpu-memory-utilisation"];
+/// Samples per second of the whole job: the one built-in signal that is no share.
+const THROUGHPUT: &str = "training-throughput";
+const BUILT_IN: [&str; 5] =
+    ["cpu-utilisation", "memory-utilisation", "gpu-utilisation", "gpu-memory-utilisation", THROUGHPUT];
 
 /// The policy.
 pub struct TargetTracking;

@@ -1,0 +1,57 @@
+//! How many processes a worker runs.
+#![allow(clippy::unwrap_used)]
+#![allow(clippy::needless_pass_by_value, reason = "`json!` values read better handed over")]
+
+use eto_api::ElasticJob;
+use eto_cycle::SpecProblems;
+use eto_cycle::spec::job_spec;
+use eto_engine::job::JobSpec;
+use serde_json::{Value, json};
+
+fn read(spec: Value) -> Result<JobSpec, SpecProblems> {
+    let job: ElasticJob = serde_json::from_value(json!({
+        "apiVersion": "elastic.ai/v1alpha1", "kind": "ElasticJob", "metadata": {"name": "train"}, "spec": spec,
+    }))
+    .unwrap();
+    job_spec(&job)
+}
+
+#[test]
+fn processes_of_a_worker_are_a_number_or_one_for_each_device() {
+    let of = |asked: Value, limits: Value, env: Value| {
+        let container = json!({"name": "c", "image": "i", "resources": {"limits": limits}, "env": env});
+        let mut spec = json!({"replicas": 2, "template": {"spec": {"containers": [container]}}});
+        if !asked.is_null() {
+            spec["nprocPerNode"] = asked;
+        }
+        read(spec).map(|s| s.processes()).map_err(|e| e.to_string())
+    };
+    let gpus = || json!({"cpu": "3500m", "nvidia.com/gpu": 8});
+    let cpus = || json!({"cpu": "3500m"});
+    for (asked, limits, processes) in [
+        (Value::Null, gpus(), 1),
+        (json!(4), gpus(), 4),
+        (json!("4"), gpus(), 4),
+        (json!("gpu"), gpus(), 8),
+        (json!("gpu"), json!({"amd.com/gpu": 2}), 2),
+        (json!("cpu"), gpus(), 3),
+        (json!("cpu"), json!({"cpu": "500m"}), 1),
+        (json!("auto"), gpus(), 8),
+        (json!("auto"), cpus(), 3),
+        (json!("auto"), json!({}), 1),
+    ] {
+        assert_eq!(of(asked.clone(), limits, json!([])), Ok(processes), "{asked}");
+    }
+    let env = |value: &str| json!([{"name": "PET_NPROC_PER_NODE", "value": value}]);
+    assert_eq!(of(Value::Null, gpus(), env("gpu")), Ok(8));
+    assert_eq!(of(json!(2), gpus(), env("gpu")), Ok(2), "the job's own field comes first");
+    let refused = |asked: Value, limits: Value, env: Value, what: &str| {
+        let told = of(asked, limits, env).unwrap_err();
+        assert!(told.contains(what), "{told}");
+    };
+    refused(json!("gpu"), cpus(), json!([]), "asks for no GPU");
+    refused(json!("tpu"), cpus(), json!([]), "gpu, cpu or auto");
+    refused(json!(-1), cpus(), json!([]), "spec.nprocPerNode");
+    refused(json!("2000"), cpus(), json!([]), "from 1 to 1024");
+    refused(Value::Null, cpus(), env("all"), "env PET_NPROC_PER_NODE of the first container");
+}
