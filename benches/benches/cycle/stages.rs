@@ -111,7 +111,9 @@ impl World {
     }
 
     fn collect(&self) -> Wants {
-        self.wants.collect(self.jobs.iter().map(|j| &j.spec), &self.policies, self.now())
+        let jobs = || self.jobs.iter().map(|j| &j.spec);
+        black_box(self.wants.claims(jobs(), &self.policies, self.now()));
+        self.wants.collect(jobs(), &self.policies, self.now())
     }
 
     fn gather(&self, wants: &Wants) -> SignalSet {

@@ -7,8 +7,9 @@ use std::time::Duration;
 use eto_engine::contract::SignalWant;
 use eto_engine::job::{JobSpec, Mode, ScalingSpec};
 use eto_engine::policy::CallFailure;
+use eto_engine::signals::Claims;
 use eto_engine::time::Time;
-use eto_engine::wants::signal_ids;
+use eto_engine::wants::{claimed, signal_ids};
 use eto_policy_host::Snapshot;
 use eto_signals::Wants;
 use sha2::{Digest, Sha256};
@@ -82,6 +83,19 @@ impl WantsCache {
             }
         }
         wants
+    }
+
+    /// Which custom queries these jobs take the answers of for their own. They must be all jobs there are: one that is not
+    /// due would be forgotten, and its value given to another.
+    pub fn claims<'a>(&self, jobs: impl IntoIterator<Item = &'a JobSpec>, policies: &Snapshot, now: Time) -> Claims {
+        let mut claims = Claims::default();
+        for job in jobs {
+            let own = self.of(job, policies, now).unwrap_or_default();
+            for query in claimed(job, &own) {
+                claims.add(&job.key, query);
+            }
+        }
+        claims
     }
 
     fn lock(&self) -> MutexGuard<'_, Answers> {

@@ -1,9 +1,10 @@
 //! Measurements on their way from a source (Prometheus, `/proc`, a simulation) to a job's view.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use serde::{Deserialize, Serialize};
 
+use crate::job::JobKey;
 use crate::time::Time;
 
 /// Names of the built-in signals.
@@ -71,6 +72,33 @@ pub struct SignalSet {
     pub at: Time,
     /// By what was asked for.
     pub signals: HashMap<SignalId, SignalData>,
+    /// Whose the answers may be. Of all jobs there are, not only of those that this gathering is for.
+    pub claims: Claims,
+}
+
+/// Which jobs take the answer of a custom query for their own. Where several jobs of a namespace do and the answer names
+/// none of them, nobody can say whose it is.
+#[derive(Clone, Debug, Default)]
+pub struct Claims {
+    /// namespace -> query -> the first two of these jobs, which is enough to tell one of another.
+    by: HashMap<String, HashMap<String, BTreeSet<String>>>,
+}
+
+impl Claims {
+    /// Notes that this job takes the answer of this query for its own (see [`crate::wants::claimed`]).
+    pub fn add(&mut self, job: &JobKey, query: String) {
+        let jobs = self.by.entry(job.namespace.clone()).or_default().entry(query).or_default();
+        jobs.insert(job.name.clone());
+        if jobs.len() > 2 {
+            jobs.pop_last();
+        }
+    }
+
+    /// Another job of the namespace that takes the answer of this query for its own.
+    pub fn rival(&self, job: &JobKey, query: &str) -> Option<&str> {
+        let jobs = self.by.get(&job.namespace)?.get(query)?;
+        jobs.iter().find(|name| **name != job.name).map(String::as_str)
+    }
 }
 
 /// What tells series of one namespace apart: their labels other than the namespace's, sorted, as `a="x",b="y"`. Empty
@@ -83,3 +111,10 @@ pub fn series_key<'a>(labels: impl IntoIterator<Item = (&'a str, &'a str)>) -> S
 
 /// The label by which a series says which job it is of, if it is not of a pod.
 pub const JOB_LABEL: &str = "elastic_job";
+
+/// Whether a series with this [`series_key`] says that it is of this job; `None` = it says nothing of jobs.
+pub(crate) fn is_of_job(key: &str, job: &str) -> Option<bool> {
+    // Quotes inside of a value are escaped, so what looks like a label here is one.
+    let names = |part: &str| key.starts_with(part) || key.contains(&format!(",{part}"));
+    names(&format!("{JOB_LABEL}=\"")).then(|| names(&format!("{JOB_LABEL}={job:?}")))
+}

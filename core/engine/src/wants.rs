@@ -62,6 +62,18 @@ impl Wanted {
     pub(crate) fn is_throughput(&self) -> bool {
         self.id.as_ref().is_some_and(|id| id.query.is_none() && id.name == builtin::THROUGHPUT)
     }
+
+    /// The custom query whose only series the job takes for its own, whatever its labels. `Object` and `External` metrics
+    /// are not among them: as in HPA they are of something else, and several jobs may follow one.
+    pub(crate) fn claimed(&self) -> Option<&str> {
+        let query = self.id.as_ref()?.query.as_deref();
+        query.filter(|_| !self.job_level)
+    }
+}
+
+/// The custom queries whose answer the job takes for its own where it names no pod and no job.
+pub fn claimed(job: &JobSpec, wants: &[SignalWant]) -> Vec<String> {
+    wanted(job, wants).iter().filter_map(Wanted::claimed).map(str::to_owned).collect()
 }
 
 /// The signals to fetch for a job, without duplicates, in a stable order.

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use eto_cycle::log::{DecisionLog, LogEntry, LogSettings};
 use eto_cycle::wants::WantsCache;
+use eto_engine::job::JobSpec;
 use eto_engine::signals::{SignalData, SignalId, SignalSet};
 use eto_policy_host::Snapshot;
 use eto_signals::Prometheus;
@@ -127,7 +128,7 @@ impl Evaluator {
         let all = self.context.caches.jobs.all();
         self.count(&all);
         // What comes due before the next gathering is looked at in this one: a job is never late by a gathering.
-        let due = due(all, began + self.step());
+        let due = due(&all, began + self.step());
         if due.is_empty() {
             return;
         }
@@ -136,7 +137,7 @@ impl Evaluator {
         let snapshot = self.context.registry.snapshot();
         let span = self.context.spans.cycle();
         let gathering = SystemTime::now();
-        let signals = self.gather(&jobs, &snapshot).await;
+        let signals = self.gather(&jobs, all, &snapshot).await;
         span.gathered(&signals, gathering);
         // Without the pods of others it is not known what is free on a node.
         let all_known = self.context.settings.kubernetes.watch_all_pods;
@@ -178,20 +179,22 @@ impl Evaluator {
         self.context.events.tell_operator(self.context.leadership.lease(), warning, reason, message);
     }
 
-    /// Asks for all signals of these jobs at once.
-    async fn gather(&self, jobs: &Arc<[Arc<Job>]>, snapshot: &Arc<Snapshot>) -> SignalSet {
+    /// Asks for all signals of these jobs at once, and finds out which of `all` jobs the answers may be of.
+    async fn gather(&self, jobs: &Arc<[Arc<Job>]>, all: Vec<Arc<Job>>, snapshot: &Arc<Snapshot>) -> SignalSet {
         let (jobs, snapshot, cache) = (Arc::clone(jobs), Arc::clone(snapshot), Arc::clone(&self.wants));
         let wants = tokio::task::spawn_blocking(move || {
             let specs: Vec<_> = jobs.iter().filter_map(|job| job.entry().spec.clone().ok()).collect();
-            cache.collect(specs.iter().map(|s| &**s), &snapshot, now())
+            let at_work: Vec<_> = all.iter().filter_map(|job| at_work(job)).collect();
+            let claims = cache.claims(at_work.iter().map(|s| &**s), &snapshot, now());
+            (cache.collect(specs.iter().map(|s| &**s), &snapshot, now()), claims)
         });
-        let wants = wants.await.unwrap_or_default();
+        let (wants, claims) = wants.await.unwrap_or_default();
         let at = now();
         let Some(source) = &self.source else {
             let trouble = Some("the operator has no Prometheus: its setting prometheus.url is empty".to_owned());
             let without =
                 |id: &SignalId| (id.clone(), SignalData { trouble: trouble.clone(), ..SignalData::default() });
-            return SignalSet { at, signals: wants.keys().map(without).collect() };
+            return SignalSet { at, signals: wants.keys().map(without).collect(), claims };
         };
         if wants.is_empty() {
             return SignalSet { at, ..SignalSet::default() };
@@ -209,7 +212,7 @@ impl Evaluator {
             }
             self.context.telemetry.signal(name, last.elapsed(), data.trouble.is_some());
         }
-        signals
+        SignalSet { claims, ..signals }
     }
 
     /// Looks at the jobs, on threads that may block: the runtime stays free for requests.
@@ -270,19 +273,26 @@ impl Evaluator {
     }
 }
 
+/// The spec of a job that has not ended. One that has asks for nothing any more.
+fn at_work(job: &Job) -> Option<Arc<JobSpec>> {
+    let entry = job.entry();
+    let ended = entry.mind.as_ref().is_some_and(|m| m.state.phase.is_terminal());
+    entry.spec.as_ref().ok().filter(|_| !ended).map(Arc::clone)
+}
+
 /// The jobs that are due by then, those due first in front; `None` = never looked at.
 ///
 /// A job whose new target is still to be written is left until it is, and is then the first: where writing is what takes
 /// time, another evaluation of it would hold up the writes.
-fn due(jobs: Vec<Arc<Job>>, by: Instant) -> Vec<(Option<Instant>, Arc<Job>)> {
+fn due(jobs: &[Arc<Job>], by: Instant) -> Vec<(Option<Instant>, Arc<Job>)> {
     let mut due: Vec<_> = jobs
-        .into_iter()
+        .iter()
         .filter_map(|job| {
             let entry = job.entry();
             let at = entry.mind.as_ref()?.due;
             let waits = entry.is_target_on_its_way(WRITTEN_WITHIN);
             drop(entry);
-            (!waits && at.is_none_or(|at| at < by)).then_some((at, job))
+            (!waits && at.is_none_or(|at| at < by)).then(|| (at, Arc::clone(job)))
         })
         .collect();
     due.sort_by_key(|(at, _)| *at);

@@ -240,7 +240,7 @@ impl Prometheus {
             kept.source.get_or_insert(now);
         }
         let source = kept.source;
-        let mut set = SignalSet { at: now, signals: HashMap::with_capacity(answers.len()) };
+        let mut set = SignalSet { at: now, ..SignalSet::default() };
         for (id, outcome) in answers {
             let known = kept.signals.contains_key(id);
             let fresh = Health { wanted: now, since: source, late: false, apart: None };

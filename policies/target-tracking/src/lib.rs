@@ -31,7 +31,7 @@ pub enum Pull {
 pub struct TargetTrackingConfig {
     /// A built-in signal, or the name of the one that `query` defines (`[a-z0-9-]`, at most 63 characters).
     pub signal: String,
-    /// PromQL for a custom signal. The operator keeps it inside the job's namespace.
+    /// PromQL for a custom signal. The operator keeps it inside the job's namespace; `$job` in it stands for the job's name.
     pub query: Option<String>,
     /// What the signal is held at: a share (0.8) for a utilisation, else in the signal's unit. Above 0.
     pub target: f64,

@@ -7,7 +7,7 @@ use crate::contract::{Quality, Signal, SignalShape};
 use crate::decision::SignalSeen;
 use crate::job::JobKey;
 use crate::observe::Pod;
-use crate::signals::{JOB_LABEL, Sample, SignalData, SignalId, builtin, series_key};
+use crate::signals::{JOB_LABEL, Sample, SignalData, SignalId, builtin, is_of_job, series_key};
 use crate::state::Memory;
 use crate::time::Time;
 use crate::wants::Wanted;
@@ -43,31 +43,64 @@ pub(crate) fn measure(facts: &Facts<'_>, pods: &[&Pod], wanted: Wanted) -> Measu
     let data = wanted.id.as_ref().and_then(|id| facts.signals.signals.get(id));
     let namespace = facts.job.key.namespace.as_str();
     let per_pod = data.and_then(|d| d.per_pod.get(namespace));
-    let single = data.and_then(|d| of_job(facts, &wanted, d));
+    let whole = data.map_or(Whole::Missing, |d| of_job(facts, &wanted, d));
     let known = per_pod.is_some_and(|m| pods.iter().any(|p| m.contains_key(&p.name)));
-    let of_job = wanted.job_level || wanted.is_throughput() || (single.is_some() && !known);
+    let of_job = wanted.job_level || wanted.is_throughput() || (whole != Whole::Missing && !known);
     let shape = if of_job { SignalShape::Job } else { SignalShape::PerWorker };
     let found = match shape {
-        SignalShape::Job => vec![judge_job(facts, &wanted, single)],
+        SignalShape::Job => vec![judge_job(facts, &wanted, whole.own())],
         SignalShape::PerWorker => pods.iter().map(|p| judge_worker(facts, &wanted, p, per_pod)).collect(),
     };
     let requests = match shape {
         SignalShape::Job => vec![0.0],
         SignalShape::PerWorker => pods.iter().map(|p| requests::of(facts.job, p, &wanted)).collect(),
     };
-    assemble(facts, wanted, shape, &found, requests, data)
+    let unclear = whole.unclear().filter(|_| shape == SignalShape::Job);
+    assemble(facts, wanted, shape, &found, requests, (data, unclear))
+}
+
+/// What the source has of a job as a whole.
+#[derive(PartialEq)]
+enum Whole {
+    Own(Sample),
+    /// There is a sample, and no telling whose: why, and what to write instead.
+    Unclear(String),
+    Missing,
+}
+
+impl Whole {
+    fn own(&self) -> Option<Sample> {
+        if let Whole::Own(sample) = self { Some(*sample) } else { None }
+    }
+
+    fn unclear(&self) -> Option<&str> {
+        if let Whole::Unclear(why) = self { Some(why) } else { None }
+    }
 }
 
 /// The job-level sample: of the series that the metric selects; else of the one labelled as this job's; else of the only
-/// one of the namespace.
-fn of_job(facts: &Facts<'_>, wanted: &Wanted, data: &SignalData) -> Option<Sample> {
-    let JobKey { namespace, name } = &facts.job.key;
+/// one of the namespace, unless it is labelled as another job's, or may as well be of another that has the same query.
+fn of_job(facts: &Facts<'_>, wanted: &Wanted, data: &SignalData) -> Whole {
+    let key @ JobKey { namespace, name } = &facts.job.key;
     let keyed = data.per_key.get(namespace);
+    let own = |sample: Option<&Sample>| sample.map_or(Whole::Missing, |s| Whole::Own(*s));
     if let Some(key) = &wanted.key {
-        return keyed?.get(key).copied();
+        return own(keyed.and_then(|k| k.get(key)));
     }
-    let own = keyed.and_then(|k| k.get(&series_key([(JOB_LABEL, name.as_str())])));
-    own.or_else(|| data.per_namespace.get(namespace)).copied()
+    if let Some(sample) = keyed.and_then(|k| k.get(&series_key([(JOB_LABEL, name.as_str())]))) {
+        return Whole::Own(*sample);
+    }
+    let only = data.per_namespace.get(namespace);
+    let labelled = keyed.and_then(|k| k.keys().find_map(|series| is_of_job(series, name)));
+    let rival = wanted.claimed().and_then(|query| facts.signals.claims.rival(key, query));
+    match (only, labelled, rival) {
+        (None, ..) | (_, Some(false), _) => Whole::Missing,
+        (_, None, Some(rival)) => Whole::Unclear(format!(
+            "the job {rival:?} of this namespace has the same query, whose answer does not say which job it is of: have one \
+             series per job, as in sum by ({JOB_LABEL}) (...), or name the job in the query by $job"
+        )),
+        (only, ..) => own(only),
+    }
 }
 
 fn window_ms(id: Option<&SignalId>) -> u64 {
@@ -121,7 +154,7 @@ fn assemble(
     shape: SignalShape,
     found: &[Found],
     requests: Vec<f64>,
-    data: Option<&SignalData>,
+    (data, unclear): (Option<&SignalData>, Option<&str>),
 ) -> Measured {
     let (quality, coverage) = quality(found);
     let sample = |f: &Found| match f {
@@ -135,7 +168,7 @@ fn assemble(
     let history: Vec<(Time, f64)> =
         history.iter().copied().filter(|(t, _)| t.0 >= oldest && t.0 < facts.now.0).collect();
     let history = if wanted.history_s == 0 { Vec::new() } else { history };
-    let note = note(&facts.job.key.namespace, &wanted, quality, found, data);
+    let note = note(&facts.job.key.namespace, &wanted, quality, found, (data, unclear));
     let signal = Signal {
         name: wanted.name.clone(),
         shape,
@@ -189,7 +222,7 @@ fn note(
     wanted: &Wanted,
     quality: Quality,
     found: &[Found],
-    data: Option<&SignalData>,
+    (data, unclear): (Option<&SignalData>, Option<&str>),
 ) -> Option<String> {
     if let Some(why) = &wanted.unservable {
         return Some(why.clone());
@@ -201,7 +234,7 @@ fn note(
         Quality::Partial => "some workers have no fresh sample",
         Quality::Stale => "the newest sample is too old",
         Quality::Absent if found.iter().all(|f| *f == Found::NotDue) => "no worker is running",
-        Quality::Absent => "there is no sample",
+        Quality::Absent => unclear.unwrap_or("there is no sample"),
         Quality::Invalid => "the source gave NaN, infinity or a blank value",
         Quality::Warming => "the window reaches back before the round was at work",
     };

@@ -169,7 +169,7 @@ pub(crate) fn signals(job: &JobSpec, wants: &[SignalWant], values: &[(&str, f64)
         ..SignalData::default()
     };
     let ids = wants::signal_ids(job, wants);
-    SignalSet { at: NOW, signals: ids.into_iter().map(|id| (id, data.clone())).collect() }
+    SignalSet { at: NOW, signals: ids.into_iter().map(|id| (id, data.clone())).collect(), ..SignalSet::default() }
 }
 
 pub(crate) const ANY_ROOM: Capacity = Capacity { fits: NONE, pending: 0 };

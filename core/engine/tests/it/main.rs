@@ -15,6 +15,7 @@ mod placement;
 mod plan;
 mod properties;
 mod reported;
+mod shared;
 mod stories;
 mod types;
 mod victims;
