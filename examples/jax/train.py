@@ -72,26 +72,26 @@ def join():
 
 
 class Checkpoints:
-    """One file per checkpoint, `<round>-<step>.npz`, whole or not there. The newest round counts first, so that a
-    process left over from an older round can write what it likes: it is not what the next start reads."""
+    """One file per checkpoint, `<step>.npz`, whole or not there. The furthest step counts, whichever round or job of
+    this directory wrote it: a job that was deleted and applied again goes on where the first one was."""
 
     KEEP = 3
 
     def __init__(self, directory):
         self.directory = directory
-        self.round = int(os.environ.get("ETO_ROUND", "0"))
+        self.round = os.environ.get("ETO_ROUND_ID", "0")
         os.makedirs(directory, exist_ok=True)
 
     def files(self):
-        return sorted(glob.glob(os.path.join(self.directory, "[0-9]*-[0-9]*.npz")))
+        return sorted(glob.glob(os.path.join(self.directory, "[0-9]*.npz")))
 
     def load(self):
         files = self.files()
         return dict(np.load(files[-1])) if files else {}
 
     def save(self, step, arrays):
-        path = os.path.join(self.directory, "%08d-%010d.npz" % (self.round, step))
-        aside = "%s.%d.tmp" % (path, os.getpid())
+        path = os.path.join(self.directory, "%010d.npz" % step)
+        aside = "%s.%s.tmp" % (path, self.round)  # one process of a round writes
         with open(aside, "wb") as file:
             np.savez(file, **arrays)
             file.flush()

@@ -53,29 +53,29 @@ class Stop:
 
 
 class Checkpoints:
-    """One file per checkpoint, `<round>-<step>.npz`, whole or not there. The newest round counts first, so that a
-    process left over from an older round can write what it likes: it is not what the next start reads."""
+    """One file per checkpoint, `<step>.npz`, whole or not there. The furthest step counts, whichever round or job of
+    this directory wrote it: a job that was deleted and applied again goes on where the first one was."""
 
     KEEP = 3
 
     def __init__(self, directory):
         self.directory = directory
-        self.round = int(os.environ.get("ETO_ROUND", "0"))
+        self.round = os.environ.get("ETO_ROUND_ID", "0")
         os.makedirs(directory, exist_ok=True)
 
     def newest(self):
-        files = sorted(glob.glob(os.path.join(self.directory, "[0-9]*-[0-9]*.npz")))
+        files = sorted(glob.glob(os.path.join(self.directory, "[0-9]*.npz")))
         return files[-1] if files else None
 
     def save(self, step, arrays):
-        path = os.path.join(self.directory, "%08d-%010d.npz" % (self.round, step))
-        aside = "%s.%d.tmp" % (path, os.getpid())
+        path = os.path.join(self.directory, "%010d.npz" % step)
+        aside = "%s.%s.tmp" % (path, self.round)  # one process of a round writes
         with open(aside, "wb") as file:
             np.savez(file, **arrays)
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
-        for old in sorted(glob.glob(os.path.join(self.directory, "[0-9]*-[0-9]*.npz")))[: -self.KEEP]:
+        for old in sorted(glob.glob(os.path.join(self.directory, "[0-9]*.npz")))[: -self.KEEP]:
             os.remove(old)
         if "ETO_DRAIN_FILE" in os.environ:  # tells the agent, and so the job's status
             with open(os.environ["ETO_DRAIN_FILE"], "w", encoding="utf-8") as file:
@@ -83,7 +83,7 @@ class Checkpoints:
 
     def over(self):
         """The file by which the chief tells those who serve that it needs them no more in this round."""
-        return os.path.join(self.directory, "over-%d" % self.round)
+        return os.path.join(self.directory, "over-%s" % self.round)
 
 
 def data_set(samples):

@@ -52,30 +52,30 @@ class Stop:
 
 
 class Checkpoints:
-    """One file per checkpoint, `<round>-<step>.npz`, whole or not there. The newest round counts first, so that a
-    process left over from an older round can write what it likes: it is not what the next start reads."""
+    """One file per checkpoint, `<step>.npz`, whole or not there. The furthest step counts, whichever round or job of
+    this directory wrote it: a job that was deleted and applied again goes on where the first one was."""
 
     KEEP = 3
 
     def __init__(self, directory):
         self.directory = directory
-        self.round = int(os.environ.get("ETO_ROUND", "0"))
+        self.round = os.environ.get("ETO_ROUND_ID", "0")
         os.makedirs(directory, exist_ok=True)
 
     def files(self):
-        return sorted(glob.glob(os.path.join(self.directory, "[0-9]*-[0-9]*.npz")))
+        return sorted(glob.glob(os.path.join(self.directory, "[0-9]*.npz")))
 
     def newest(self):
-        """Round and step of the newest one; zeroes where there is none."""
+        """Step of the furthest one; 0 where there is none."""
         files = self.files()
-        return [int(n) for n in os.path.basename(files[-1])[: -len(".npz")].split("-")] if files else [0, 0]
+        return int(os.path.basename(files[-1])[: -len(".npz")]) if files else 0
 
-    def path(self, of_round, step):
-        return os.path.join(self.directory, "%08d-%010d.npz" % (of_round, step))
+    def path(self, step):
+        return os.path.join(self.directory, "%010d.npz" % step)
 
     def save(self, step, arrays):
-        path = self.path(self.round, step)
-        aside = "%s.%d.tmp" % (path, os.getpid())
+        path = self.path(step)
+        aside = "%s.%s.tmp" % (path, self.round)  # one process of a round writes
         with open(aside, "wb") as file:
             np.savez(file, **arrays)
             file.flush()
@@ -169,9 +169,9 @@ def train(args):
     net, checkpoints = Net(), Checkpoints(args.checkpoints)
     step, epoch, consumed = 0, 0, 0
     # Worker 0 decides where to go on: a file may appear between the looks of two workers.
-    newest = agree(strategy, checkpoints.newest() if me == 0 else [0, 0])
-    if newest != [0, 0]:
-        found = np.load(checkpoints.path(*newest))
+    [newest] = agree(strategy, [checkpoints.newest() if me == 0 else 0])
+    if newest:
+        found = np.load(checkpoints.path(newest))
         net.take(found)
         step, epoch, consumed = (int(v) for v in found["at"])
     advance = advance_with(strategy, net)

@@ -43,6 +43,11 @@ impl Curve {
         self.starts.iter().map(|s| s.world).collect()
     }
 
+    /// The step that the last start went on from.
+    pub(crate) fn resumed_from(&self) -> u64 {
+        self.starts.last().map_or(0, |s| s.step)
+    }
+
     /// Steps that the last start had to do again.
     pub(crate) fn lost(&self) -> u64 {
         self.starts.last().map_or(0, |s| s.before - s.step)

@@ -93,6 +93,34 @@ fn tensorflow_with_a_parameter_server_goes_on_from_its_checkpoints() {
     assert!(last < first / 2.0, "the mean loss went from {first} to {last}");
 }
 
+/// A job that is deleted and applied again begins at round 1, beside the checkpoints of the first one's later rounds. It
+/// goes on from the last of them, and the one after it from the last of its own.
+fn goes_on_when_applied_again(framework: Framework) {
+    let mut job = Job::new(framework, 5);
+    let mut first = Session::start(&mut job, 2);
+    first.until_step(3, 2);
+    job.write(1);
+    let at = first.until_world(1);
+    first.until_step(at + 3, 1);
+    let mut left = first.stop();
+    for _ in 0..2 {
+        let mut again = Session::start(&mut job, 1);
+        assert_eq!(again.until_resumed(), left, "{framework:?}");
+        again.until_step(left + 3 * EVERY, 1); // more checkpoints than are kept
+        left = again.stop();
+    }
+}
+
+#[test]
+fn a_job_applied_again_goes_on() {
+    [Framework::Torch, Framework::Jax].into_iter().for_each(goes_on_when_applied_again);
+}
+
+#[test]
+fn tensorflow_applied_again_goes_on() {
+    goes_on_when_applied_again(Framework::TensorFlow);
+}
+
 /// Two workers of two processes each, started by `torchrun` with the operator's static rendezvous, then one worker. Each
 /// process goes through its share in pieces of the size that the batch rule gives.
 #[test]

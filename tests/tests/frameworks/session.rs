@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
@@ -100,6 +100,12 @@ impl Session {
         self.curve.last_step()
     }
 
+    /// Waits for the first start, and gives the step it goes on from.
+    pub(crate) fn until_resumed(&mut self) -> u64 {
+        self.until("the first start", |s| s.starts > 0);
+        self.curve.resumed_from()
+    }
+
     /// Waits for another start.
     pub(crate) fn until_restart(&mut self) {
         let before = self.starts;
@@ -119,11 +125,22 @@ impl Session {
 
     /// Waits for the job's success.
     pub(crate) fn end(mut self) -> Curve {
-        let deadline = Instant::now() + LIMIT;
-        while self.next(deadline) {}
-        let status = self.child.wait().unwrap();
+        let status = self.over();
         assert!(status.success(), "{status}:\n{}", self.tail.join("\n"));
         std::mem::take(&mut self.curve)
+    }
+
+    /// Stops the job as Ctrl-C does, and gives the last step it made.
+    pub(crate) fn stop(mut self) -> u64 {
+        assert!(Command::new("kill").arg(self.child.id().to_string()).status().unwrap().success());
+        self.over();
+        self.curve.last_step()
+    }
+
+    fn over(&mut self) -> ExitStatus {
+        let deadline = Instant::now() + LIMIT;
+        while self.next(deadline) {}
+        self.child.wait().unwrap()
     }
 }
 
