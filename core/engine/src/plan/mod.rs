@@ -7,6 +7,7 @@
 
 mod agent;
 mod budget;
+mod checkpoint;
 mod env;
 mod gang;
 mod history;
@@ -28,8 +29,9 @@ use crate::placement::NodeChoice;
 use crate::state::{ConditionReason, JobState, RoundMode};
 use crate::time::Time;
 
-pub use agent::{GATEWAY_PATIENCE, ProgressSeen, Stragglers, is_first_checkpoint};
+pub use agent::{GATEWAY_PATIENCE, ProgressSeen, Stragglers};
 pub use budget::budget;
+pub use checkpoint::is_first_checkpoint;
 pub use env::PodEnv;
 pub use eto_membership::{Assignment, Checkpoint, Group, Ports};
 pub use recover::{needs_group, recover};
@@ -130,7 +132,7 @@ pub enum EventReason {
     Hung,
     /// A member is much slower than the others, for long.
     Straggler,
-    /// No member has told of a checkpoint: what a restart loses, or would lose.
+    /// No member has told of a checkpoint, or none can: what a restart loses, or would lose.
     NoCheckpoint,
     /// A worker's end was announced; another is to take its place.
     WorkerLeaving,

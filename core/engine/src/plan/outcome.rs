@@ -113,6 +113,7 @@ impl<'a> Step<'a> {
         self.notes.restarted = true;
         self.notes.failed = worst.map(|p| self.failure(p, None, None));
         self.event(true, EventReason::ContainersRestarted, message);
+        self.warn_of_restarted();
     }
 
     pub(super) fn check_backoff_limit(&mut self) -> bool {

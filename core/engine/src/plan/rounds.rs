@@ -81,6 +81,9 @@ impl Step<'_> {
             target::record(&mut self.state, size, ChangeBy::Operator, why.to_owned(), self.now);
         }
         self.state.last_generation = self.state.last_generation.max(self.newest_generation()) + 1;
+        if let Some(old) = &old {
+            self.warn_of_loss(old, self.state.last_generation);
+        }
         self.state.round = Some(RoundState {
             generation: self.state.last_generation,
             size,

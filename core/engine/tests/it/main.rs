@@ -3,6 +3,7 @@
 
 mod agents;
 mod budget;
+mod checkpoints;
 mod common;
 mod controller;
 mod gang;

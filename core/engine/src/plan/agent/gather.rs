@@ -21,6 +21,9 @@ impl Step<'_> {
         // Where there was no round, what is there is of before a suspension. All of it goes, and may be gone any moment.
         let pods_from = if old.is_some() { before.pods_from } else { generation };
         let hung = old.as_ref().and_then(|o| self.still_hung(o, &before));
+        if let Some(old) = &old {
+            self.warn_of_loss(old, generation);
+        }
         let template_hash = hash.or(old.map(|r| r.template_hash)).unwrap_or_default();
         self.state.round = Some(RoundState {
             generation,

@@ -12,7 +12,6 @@
 //! an agent that keeps all others waiting at an order that they have followed.
 
 mod change;
-mod checkpoint;
 mod facts;
 mod gather;
 mod hang;
@@ -27,7 +26,6 @@ mod straggle;
 mod suspend;
 mod watch;
 
-pub use checkpoint::is_first_checkpoint;
 pub use hang::ProgressSeen;
 pub use mode::GATEWAY_PATIENCE;
 pub use straggle::Stragglers;

@@ -41,7 +41,7 @@ impl<'a> Step<'a> {
         let size = count(members.len());
         let hung = self.still_hung(&old, &before);
         let native = self.run_of(&members, &before, generation);
-        let trained = old.running_since.is_some();
+        self.warn_of_loss(&old, generation);
         self.state.round = Some(RoundState {
             generation,
             size,
@@ -73,9 +73,6 @@ impl<'a> Step<'a> {
         self.notes.why = Some(begin.why.to_owned());
         let message = format!("round {generation} of {size} workers: {}", begin.why);
         self.event(false, EventReason::RoundStarted, message);
-        if trained {
-            self.warn_of_loss(generation);
-        }
     }
 
     /// Whether the script is known to tell its progress. Another template may have another script.
