@@ -9,7 +9,9 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
+use std::io::Read;
 use std::os::unix::process::CommandExt;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use eto_membership::agent::{Event, Exit, Launch, is_launcher};
@@ -71,12 +73,29 @@ impl Group {
     }
 }
 
+/// The beginning of a file that a command names; `None` where there is none. Pipes are left alone: opening one would wait
+/// for who writes it.
+fn script(name: &str) -> Option<String> {
+    let file = std::fs::File::open(Some(Path::new(name)).filter(|p| p.is_file())?).ok()?;
+    let mut text = Vec::new();
+    file.take(64 * 1024).read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
 impl Children {
-    /// Becomes the parent of what loses its own, and prepares to start `command`.
-    pub(crate) fn new(command: &[OsString], keeps_lines: bool, oom: OomKills) -> std::io::Result<Children> {
+    /// Becomes the parent of what loses its own, and prepares to start `command`. `launcher`: whether that starts the
+    /// processes of this member by itself; `None` = see [`is_launcher`].
+    pub(crate) fn new(
+        command: &[OsString],
+        launcher: Option<bool>,
+        keeps_lines: bool,
+        oom: OomKills,
+    ) -> std::io::Result<Children> {
         nix::sys::prctl::set_child_subreaper(true)?;
-        let words: Vec<String> = command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-        let launcher = is_launcher(&words);
+        let launcher = launcher.unwrap_or_else(|| {
+            let words: Vec<String> = command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+            is_launcher(&words, script)
+        });
         let (command, last_lines) = (command.to_vec(), String::new());
         Ok(Children { command, launcher, keeps_lines, last_lines, out_of_memory: false, oom, group: None })
     }

@@ -60,7 +60,7 @@ pub(crate) fn say(text: &str) {
 pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunError> {
     let memory = Memory::open(settings.folder.as_deref()).map_err(failed("find a folder that it can write to"))?;
     let mut signals = Signals::listen().map_err(failed("listen for signals"))?;
-    let children = Children::new(command, settings.keeps_lines, OomKills::of(&settings.cgroup))
+    let children = Children::new(command, settings.launcher, settings.keeps_lines, OomKills::of(&settings.cgroup))
         .map_err(failed("become the parent of what its processes leave behind"))?;
     let (calls_in, mut calls) = mpsc::channel(16);
     let local = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed("listen on localhost"))?;

@@ -16,6 +16,8 @@ pub struct Settings {
     pub pod_ip: String,
     /// Processes to start in a round, at least 1.
     pub processes: u32,
+    /// Whether the command starts them by itself; `None` = to be seen from the command.
+    pub launcher: Option<bool>,
     /// What processes get to stop when the pod is stopped, in milliseconds.
     pub stop_grace_ms: u64,
     /// Where `/metrics` is served: 0 = nowhere.
@@ -77,6 +79,15 @@ impl Settings {
         )?;
         let grace_ms = grace.saturating_mul(1_000);
         let processes = number("ETO_PROCESSES", 1, 1_024, "a number of processes, 1 to 1024")?;
+        let launcher = match given("ETO_LAUNCHER").as_deref() {
+            None => None,
+            Some("agent") => Some(false),
+            Some("command") => Some(true),
+            Some(other) => {
+                let (name, value) = ("ETO_LAUNCHER", other.to_owned());
+                return Err(SettingsError::Invalid { name, value, wanted: "agent or command" });
+            }
+        };
         let keeps_lines = number("ETO_LAST_LINES", 1, 1, "0 or 1")? > 0;
         let port = number("ETO_METRICS_PORT", METRICS_PORT.into(), u16::MAX.into(), "a port, or 0 for none")?;
         Ok(Settings {
@@ -84,6 +95,7 @@ impl Settings {
             pod_uid: needed("ETO_POD_UID")?,
             pod_ip: given("ETO_POD_IP").unwrap_or_default(),
             processes: u32::try_from(processes).unwrap_or(1).max(1),
+            launcher,
             // Of a short grace half is left for the processes.
             stop_grace_ms: grace_ms.saturating_sub(MARGIN_MS).max(grace_ms / 2),
             metrics_port: u16::try_from(port).unwrap_or(METRICS_PORT),
@@ -124,6 +136,7 @@ mod tests {
     fn what_is_wrong_is_named() {
         assert!(read(&[("ETO_POD_UID", "")]).unwrap_err().contains("ETO_POD_UID is not set"));
         assert!(read(&[("ETO_PROCESSES", "many")]).unwrap_err().contains("ETO_PROCESSES is `many`"));
+        assert!(read(&[("ETO_LAUNCHER", "mpi")]).unwrap_err().contains("must be agent or command"));
         assert!(read(&[("ETO_METRICS_PORT", "70000")]).unwrap_err().contains("port"));
         assert!(read(&[("ETO_GATEWAY", "http://gateway")]).unwrap_err().contains("https"));
         assert!(read(&[("ETO_GATEWAY_CA", "nonsense")]).unwrap_err().contains("certificate"));

@@ -19,8 +19,8 @@ mod status;
 pub use crd::{MAX_NAME, MAX_TENSORFLOW_WORKERS, MAX_WORKERS, crd};
 pub use job::{
     AgentMode, BudgetMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode,
-    FailureLimits, FrameworkType, Master, MemoryGrowth, ReplicaSizes, ReplicaType, RestartPolicy, RestartScope,
-    SchedulingPolicy,
+    FailureLimits, FrameworkType, Launcher, Master, MemoryGrowth, ReplicaSizes, ReplicaType, RestartPolicy,
+    RestartScope, SchedulingPolicy,
 };
 pub use lenient::without_value;
 pub use scaling::{

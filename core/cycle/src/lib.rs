@@ -12,6 +12,7 @@ pub mod image;
 pub mod log;
 pub mod pod;
 mod problems;
+mod processes;
 pub mod quantity;
 mod replicas;
 pub mod resources;

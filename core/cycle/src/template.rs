@@ -7,7 +7,6 @@ use k8s_openapi::api::core::v1::{
     Affinity, Container, EnvVar, PodSpec, PodTemplateSpec, TopologySpreadConstraint, Volume, VolumeMount,
 };
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
-use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
@@ -114,48 +113,6 @@ pub(crate) fn check(path: &str, spec: &PodSpec, problems: &mut SpecProblems) {
     }
 }
 
-/// The variable by which users of `torchrun` say how many processes a worker runs.
-pub(crate) const PROCESSES: &str = "PET_NPROC_PER_NODE";
-
-/// The most processes of one worker.
-const MOST_PROCESSES: u32 = 1024;
-
-/// Processes that one worker runs: `nprocPerNode`, else `PET_NPROC_PER_NODE` of its first container, else 1.
-pub(crate) fn processes(job: &ElasticJob, spec: &PodSpec, problems: &mut SpecProblems) -> u32 {
-    let first = spec.containers.first();
-    let env = first.and_then(|c| c.env.as_ref()).into_iter().flatten();
-    let value = || env.clone().find(|e| e.name == PROCESSES).and_then(|e| e.value.clone());
-    let (path, asked) = match &job.spec.nproc_per_node {
-        Some(IntOrString::Int(n)) => ("spec.nprocPerNode".to_owned(), n.to_string()),
-        Some(IntOrString::String(word)) => ("spec.nprocPerNode".to_owned(), word.clone()),
-        None => match value() {
-            Some(text) => (format!("env {PROCESSES} of the first container"), text),
-            None => return 1,
-        },
-    };
-    let (gpus, cpus) = first.map_or((0, 0), resources::devices);
-    let read = match asked.trim() {
-        "gpu" if gpus == 0 => Err("but its container asks for no GPU".to_owned()),
-        "gpu" => Ok(gpus),
-        "cpu" => Ok(cpus.max(1)),
-        // As torchrun reads it on a machine with these devices.
-        "auto" => Ok(if gpus > 0 { gpus } else { cpus.max(1) }),
-        number => number.parse().map_err(|_| String::new()),
-    };
-    match read {
-        Ok(n) if (1..=MOST_PROCESSES).contains(&n) => return n,
-        Err(why) if !why.is_empty() => problems.add(path, format!("is \"{asked}\", {why}")),
-        _ => problems.add(
-            path,
-            format!(
-                "is \"{asked}\", and must be a whole number from 1 to {MOST_PROCESSES}, or gpu, cpu or auto (one for each \
-                 that the container asks for): it makes up WORLD_SIZE"
-            ),
-        ),
-    }
-    1
-}
-
 /// Selector of all pods of a job.
 pub fn job_selector(job: &ElasticJob) -> LabelSelector {
     let name = job.metadata.name.clone().unwrap_or_default();
@@ -176,6 +133,7 @@ pub fn hash(job: &ElasticJob) -> String {
         "volumeMounts": s.volume_mounts,
         "env": s.env,
         "nprocPerNode": s.nproc_per_node,
+        "launcher": s.launcher,
         "restartPolicy": s.restart_policy,
         "schedulingPolicy": s.scheduling_policy.as_ref().map(|p| json!([p.queue, p.priority_class])),
         "drain": s.elasticity.as_ref().and_then(|e| e.drain_deadline_seconds),

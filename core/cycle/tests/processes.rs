@@ -29,7 +29,9 @@ fn processes_of_a_worker_are_a_number_or_one_for_each_device() {
     let gpus = || json!({"cpu": "3500m", "nvidia.com/gpu": 8});
     let cpus = || json!({"cpu": "3500m"});
     for (asked, limits, processes) in [
-        (Value::Null, gpus(), 1),
+        (Value::Null, gpus(), 8),
+        (Value::Null, cpus(), 1),
+        (json!(1), gpus(), 1),
         (json!(4), gpus(), 4),
         (json!("4"), gpus(), 4),
         (json!("gpu"), gpus(), 8),
@@ -45,6 +47,7 @@ fn processes_of_a_worker_are_a_number_or_one_for_each_device() {
     let env = |value: &str| json!([{"name": "PET_NPROC_PER_NODE", "value": value}]);
     assert_eq!(of(Value::Null, gpus(), env("gpu")), Ok(8));
     assert_eq!(of(json!(2), gpus(), env("gpu")), Ok(2), "the job's own field comes first");
+    assert_eq!(of(Value::Null, gpus(), env("1")), Ok(1));
     let refused = |asked: Value, limits: Value, env: Value, what: &str| {
         let told = of(asked, limits, env).unwrap_err();
         assert!(told.contains(what), "{told}");
@@ -54,4 +57,28 @@ fn processes_of_a_worker_are_a_number_or_one_for_each_device() {
     refused(json!(-1), cpus(), json!([]), "spec.nprocPerNode");
     refused(json!("2000"), cpus(), json!([]), "from 1 to 1024");
     refused(Value::Null, cpus(), env("all"), "env PET_NPROC_PER_NODE of the first container");
+}
+
+/// A worker of eight GPUs that says nothing of processes: in a pod with an agent, and with its command alone. Nobody is
+/// there to start eight of a plain script without an agent, and a world that counts them would never be whole.
+#[test]
+fn a_worker_has_a_process_for_each_gpu_where_somebody_starts_them() {
+    let of = |more: Value, command: Value| {
+        let container = json!({
+            "name": "c", "image": "i", "command": command, "resources": {"limits": {"nvidia.com/gpu": 8}},
+        });
+        let mut spec = json!({"replicas": 2, "template": {"spec": {"containers": [container]}}});
+        spec.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+        let spec = read(spec).unwrap();
+        (spec.processes_of(0, false), spec.processes_of(0, true))
+    };
+    let plain = || json!(["python", "train.py"]);
+    assert_eq!(of(json!({}), plain()), (8, 1));
+    assert_eq!(of(json!({}), json!(["torchrun", "train.py"])), (8, 8));
+    assert_eq!(of(json!({"launcher": "Command"}), json!(["./run.sh"])), (8, 8));
+    assert_eq!(of(json!({"launcher": "Agent"}), json!(["torchrun", "train.py"])), (8, 1));
+    assert_eq!(of(json!({"nprocPerNode": 4}), plain()), (4, 4), "what the user says stands");
+    for other in ["JAX", "TensorFlow", "Custom"] {
+        assert_eq!(of(json!({"frameworkType": other}), plain()), (1, 1), "{other}");
+    }
 }

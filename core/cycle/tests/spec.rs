@@ -389,7 +389,7 @@ fn what_a_type_needs_is_not_what_workers_need() {
     let spec = read(typed("TensorFlow", own, json!({"nprocPerNode": 2}))).unwrap();
     let template = spec.template.as_ref().unwrap();
     assert!(template.request.cpu.abs() < f64::EPSILON, "room is asked for workers");
-    assert_eq!((spec.processes_of(0), spec.processes_of(1)), (1, 2));
+    assert_eq!((spec.processes_of(0, false), spec.processes_of(1, false)), (1, 2));
     assert!(!template.command, "an agent needs the command of every pod");
     assert_eq!(spec.elasticity.drain_deadline, Duration::from_secs(90));
 }

@@ -85,8 +85,10 @@ pub struct TemplateFacts {
     pub request: WorkerRequest,
     /// The same for each container (restartable init containers among them), by name; 0.0 = neither request nor limit.
     pub containers: BTreeMap<String, WorkerRequest>,
-    /// Processes that one worker runs (`nprocPerNode`, or `PET_NPROC_PER_NODE` where the user set it), at least 1.
+    /// Processes that one worker runs where an agent or `eto run` starts what its command does not, at least 1.
     pub processes: u32,
+    /// The same where there is the command alone, at least 1.
+    pub processes_without_agent: u32,
     /// Variables of the first container, in the template of any role, that each round sets anew; sorted.
     pub overridden: Vec<String>,
     /// The first container has a `command`, in the template of every role: an agent can be put around it.
@@ -94,14 +96,19 @@ pub struct TemplateFacts {
 }
 
 impl JobSpec {
-    /// Processes that one worker runs, at least 1.
+    /// Processes that one worker runs, at least 1. What sizes are legal by, in either mode.
     pub fn processes(&self) -> u32 {
         self.template.as_ref().map_or(1, |t| t.processes.max(1))
     }
 
-    /// Processes that the member with this index runs, at least 1.
-    pub fn processes_of(&self, index: u32) -> u32 {
-        if self.types.is_worker(index) { self.processes() } else { 1 }
+    /// Processes that the member with this index runs, at least 1. `alone`: there is the command alone, and neither an agent
+    /// nor `eto run`.
+    pub fn processes_of(&self, index: u32, alone: bool) -> u32 {
+        match &self.template {
+            Some(t) if self.types.is_worker(index) && alone => t.processes_without_agent.max(1),
+            Some(t) if self.types.is_worker(index) => t.processes.max(1),
+            _ => 1,
+        }
     }
 
     /// Whether the member with this index may be given up: not the master, and only workers.

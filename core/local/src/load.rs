@@ -56,6 +56,16 @@ fn read(path: &Path) -> io::Result<String> {
     String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
 }
 
+/// The beginning of a file that a command names, from `directory` on; `None` where there is none. Pipes are left alone:
+/// opening one would wait for who writes it.
+pub(crate) fn script(directory: Option<&Path>, name: &str) -> Option<String> {
+    let path = directory.unwrap_or(Path::new("")).join(name);
+    let file = std::fs::File::open(Some(path).filter(|p| p.is_file())?).ok()?;
+    let mut text = Vec::new();
+    file.take(64 * 1024).read_to_end(&mut text).ok()?;
+    Some(String::from_utf8_lossy(&text).into_owned())
+}
+
 /// Most brackets open at once. The parser takes a time that grows with their square before it refuses them; scripts in
 /// strings may hold a few that are never closed.
 const MAX_OPEN: usize = 2000;

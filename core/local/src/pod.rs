@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use eto_api::Launcher;
 use eto_cycle::SpecProblems;
 use eto_engine::plan::NewPod;
 use eto_membership::agent::is_launcher;
@@ -61,13 +62,18 @@ pub fn blueprint(
     let template = job.spec.template.as_ref().ok_or(PodError::NoTemplate)?;
     let mut first = Made::of(job, new)?;
     let mut further = Vec::new();
-    if each.len() > 1 && !is_launcher(&first.command) {
+    let own = first.pod.spec.as_ref().and_then(|s| s.containers.first()?.working_dir.clone());
+    let directory = directory.map(Path::to_path_buf).or_else(|| own.map(PathBuf::from));
+    let launches = || match job.object.spec.launcher {
+        Some(launcher) => launcher == Launcher::Command,
+        None => is_launcher(&first.command, |name| crate::load::script(directory.as_deref(), name)),
+    };
+    if each.len() > 1 && !launches() {
         let of = |env: &Vec<(String, String)>| Made::of(job, &NewPod { env: env.clone().into(), ..new.clone() });
         first = of(&each[0])?;
         further = each[1..].iter().map(|env| Ok(of(env)?.beside(&first))).collect::<Result<_, PodError>>()?;
     }
     let pod_spec = first.pod.spec.as_ref().ok_or(PodError::NoTemplate)?;
-    let own = pod_spec.containers.first().and_then(|c| c.working_dir.as_deref());
     Ok(Blueprint {
         name: first.pod.metadata.name.clone().unwrap_or_default(),
         index: new.index,
@@ -77,12 +83,7 @@ pub fn blueprint(
         request: template.request,
         grace: grace(pod_spec),
         restart_in_place: pod_spec.restart_policy.as_deref() == Some("OnFailure"),
-        launch: Launch {
-            directory: directory.map(Path::to_path_buf).or_else(|| own.map(PathBuf::from)),
-            command: first.command,
-            env: first.env,
-            further,
-        },
+        launch: Launch { directory, command: first.command, env: first.env, further },
     })
 }
 
@@ -321,5 +322,13 @@ mod tests {
         assert_eq!(two.further, [second]);
         let once = several("torchrun, train.py");
         assert_eq!((once.env["RANK"].as_str(), once.further.len()), ("1", 0));
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("run.sh"), "#!/bin/sh\nexec torchrun train.py\n").unwrap();
+        let job = job("{name: t, command: [./run.sh]}", "");
+        let further = |job: &Job| blueprint(job, &new_pod(), &each, Some(folder.path())).unwrap().launch.further.len();
+        assert_eq!(further(&job), 0, "a script that calls it");
+        let mut told = job.clone();
+        told.object.spec.launcher = Some(Launcher::Agent);
+        assert_eq!(further(&told), 1);
     }
 }

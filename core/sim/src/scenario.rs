@@ -155,6 +155,7 @@ fn job(random: &mut Random, calm: bool) -> JobSpec {
             request,
             containers: BTreeMap::from([("train".into(), request)]),
             processes: 1,
+            processes_without_agent: 1,
             overridden: Vec::new(),
             command: true,
         }),

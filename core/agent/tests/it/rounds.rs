@@ -88,6 +88,32 @@ async fn several_processes_get_ranks_of_their_own_and_end_together() {
     eventually("nothing is left", || crate::pod::children(agent).is_empty().then_some(())).await;
 }
 
+/// A command that starts its processes by itself is started once: it says so by what its script calls, or the job does.
+#[tokio::test]
+async fn a_launcher_in_a_script_is_started_once() {
+    let starts = async |script: &str, more: &[(&str, &str)]| {
+        let gateway = Gateway::start().await;
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::write(folder.path().join("token"), "first\n").unwrap();
+        let run = folder.path().join("run.sh");
+        std::fs::write(&run, format!("#!/bin/sh\necho $$ > \"$OUT/start.$$\"\n{script}\n")).unwrap();
+        let env = [&[("ETO_PROCESSES", "2")], more].concat();
+        let pod = Pod::again(folder, &gateway, &["sh", run.to_str().unwrap()], &env);
+        let mut run = assignment(1, Order::Run, &["other", UID]);
+        run.round.members.iter_mut().for_each(|m| m.processes = 2);
+        gateway.assign(run);
+        gateway.until("ended", |r| matches!(r.state, MemberState::Exited { .. })).await;
+        let all = std::fs::read_dir(pod.path()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
+        all.filter(|name| name.starts_with("start.")).count()
+    };
+    let calls = "torchrun() { exit 3; }\ntorchrun --standalone train.py";
+    assert_eq!(starts(calls, &[]).await, 1);
+    assert_eq!(starts(calls, &[("ETO_LAUNCHER", "agent")]).await, 2);
+    let plain = "while [ $(ls \"$OUT\" | grep -c start.) -lt ${ETO_LOCAL_WORLD_SIZE:-1} ]; do sleep 0.02; done; exit 3";
+    assert_eq!(starts(plain, &[]).await, 2);
+    assert_eq!(starts(plain, &[("ETO_LAUNCHER", "command")]).await, 1);
+}
+
 #[tokio::test]
 async fn an_agent_started_again_in_its_pod_waits_for_a_later_round() {
     let gateway = Gateway::start().await;

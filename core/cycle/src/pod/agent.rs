@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use eto_api::ElasticJob;
+use eto_api::{ElasticJob, Launcher};
 use eto_engine::job::is_default;
 use eto_membership::{Candidate, Member, Ports, Round, member_env};
 use k8s_openapi::api::core::v1::{
@@ -18,7 +18,7 @@ use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
 use super::containers;
 use crate::image::{self, ImageConfig, ImageProblem};
-use crate::template::PROCESSES;
+use crate::processes::PROCESSES;
 use crate::{SpecProblems, replicas, spec};
 
 /// Audience of the tokens that pods show to the gateway: worth nothing to the API server or to anyone else.
@@ -74,6 +74,8 @@ pub(super) struct Of<'a> {
     pub(super) job: &'a str,
     pub(super) index: u32,
     pub(super) processes: u32,
+    /// Who starts them, where the user says so.
+    pub(super) launcher: Option<Launcher>,
     /// The pod's grace where the template has none, in seconds.
     pub(super) drain_seconds: i64,
     /// Whether it tells the last lines of processes that failed.
@@ -254,6 +256,13 @@ fn environment(setup: &AgentSetup, of: &Of<'_>, grace: i64) -> Vec<EnvVar> {
     ];
     if !of.keeps_logs {
         all.push(value("ETO_LAST_LINES", "0".to_owned()));
+    }
+    if let Some(launcher) = of.launcher {
+        let who = match launcher {
+            Launcher::Agent => "agent",
+            Launcher::Command => "command",
+        };
+        all.push(value("ETO_LAUNCHER", who.to_owned()));
     }
     all
 }

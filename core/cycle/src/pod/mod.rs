@@ -13,6 +13,7 @@ use k8s_openapi::api::core::v1::{Pod, PodSpec, PodTemplateSpec};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use sha2::{Digest, Sha256};
 
+use crate::processes;
 use crate::template::{self, Role};
 use crate::{SpecProblems, resources, service};
 
@@ -115,7 +116,7 @@ fn under_agent(
     let (role, _) = Role::of(job, new.index);
     let processes = match role {
         Role::Other { .. } => 1,
-        Role::Master | Role::Worker => template::processes(job, spec, &mut problems),
+        Role::Master | Role::Worker => processes::of(job, spec, &mut problems).count,
     };
     let mut overridden = agent::overridden(spec, job);
     containers::dress(spec, &[], keeps_logs(job));
@@ -126,6 +127,7 @@ fn under_agent(
         job: &name,
         index: new.index,
         processes,
+        launcher: job.spec.launcher,
         drain_seconds: drain_seconds(job),
         keeps_logs: keeps_logs(job),
         path: &template::path(job, role),

@@ -3,36 +3,28 @@
 //! The rules of the CRD are checked again here, since an object may have been stored under an older schema and the
 //! embedded mode has no API server. The result depends on the object alone: adapters keep it until the object changes.
 
+mod elasticity;
 mod failures;
 mod scaling;
 
 use std::time::Duration;
 
-use eto_api::{
-    AgentMode, BudgetMode, CleanPodPolicy, ElasticJob, FrameworkType, MAX_NAME, ReplicaSizes,
-    RestartPolicy as ApiRestartPolicy,
-};
+use eto_api::{CleanPodPolicy, ElasticJob, FrameworkType, MAX_NAME, ReplicaSizes, RestartPolicy as ApiRestartPolicy};
 use eto_engine::contract::{Framework, WorkerRequest};
 use eto_engine::guard::sizes;
-use eto_engine::job::{
-    AgentChoice, CleanPods, Elasticity, ElasticityMode, GlobalBatch, JobKey, JobSpec, LegalSizes, MAX_GLOBAL_BATCH,
-    MemoryGrowth, PlacementSpec, RestartPolicy, TemplateFacts,
-};
+use eto_engine::job::{CleanPods, JobKey, JobSpec, LegalSizes, PlacementSpec, RestartPolicy, TemplateFacts};
 use eto_engine::time::Time;
 use k8s_openapi::api::core::v1::PodSpec;
 
 pub use scaling::BUILT_IN;
 
-use crate::quantity::{self, Nano};
 use crate::template::{self, Role};
-use crate::{SpecProblems, image, pod, replicas, resources};
+use crate::{SpecProblems, image, pod, processes, replicas, resources};
 
 /// The largest number that a field of sizes takes. A job can have no more than [`eto_engine::guard::sizes::most`].
 pub const MAX_SIZE_FIELD: i64 = 100_000;
 /// `spec.backoffLimit` where there is none, as in batch/v1.
 pub const BACKOFF_LIMIT: u32 = 6;
-/// `spec.elasticity.memoryGrowth.percent` where there is none.
-const MEMORY_GROWTH: i64 = 50;
 
 /// Reads a job.
 ///
@@ -52,7 +44,7 @@ pub fn job_spec(job: &ElasticJob) -> Result<JobSpec, SpecProblems> {
     let legal = legal_sizes(s.replica_sizes.as_ref(), sizes.min, sizes.max, &mut problems);
     let types = replicas::checked(job, sizes.min, &mut problems);
     let (template, grace) = template_facts(job, &mut problems).unzip();
-    let elasticity = elasticity(job, grace.flatten(), &mut problems);
+    let elasticity = elasticity::read(job, grace.flatten(), &mut problems);
     let seconds = |path: &str, v: Option<i64>, problems: &mut SpecProblems| {
         v.and_then(|v| int(path, v, 0, i64::from(i32::MAX), problems)).map(|v| Duration::from_secs(v.into()))
     };
@@ -271,14 +263,15 @@ fn template_facts(job: &ElasticJob, problems: &mut SpecProblems) -> Option<(Temp
             gpus: most(request.gpus, own.gpus),
         };
     }
-    let processes = template::processes(job, worker, problems);
+    let processes = processes::of(job, worker, problems);
     let has_command = |s: &PodSpec| s.containers.first().is_some_and(image::has_command);
     let grace = specs.iter().filter_map(|(_, s)| u64::try_from(s.termination_grace_period_seconds?).ok()).max();
     let facts = TemplateFacts {
         hash: template::hash(job),
         request,
         containers: resources::per_container(worker),
-        processes,
+        processes: processes.count,
+        processes_without_agent: processes.without_agent,
         overridden: pod::overridden(job, specs.iter().map(|(_, s)| s)),
         command: specs.iter().all(|(_, s)| has_command(s)),
     };
@@ -294,95 +287,6 @@ fn placement(job: &ElasticJob, problems: &mut SpecProblems) -> Option<PlacementS
         config: scaling::config(&format!("{PATH}.config"), p.config.as_ref(), problems),
         mode: scaling::mode(p.mode),
     })
-}
-
-fn elasticity(job: &ElasticJob, grace: Option<Duration>, problems: &mut SpecProblems) -> Elasticity {
-    let d = Elasticity::default();
-    let e = job.spec.elasticity.clone().unwrap_or_default();
-    let mode = mode(e.mode, job, problems);
-    if e.hang_start_timeout_seconds.is_some() && e.hang_timeout_seconds.is_none() {
-        let path = "spec.elasticity.hangStartTimeoutSeconds";
-        problems.add(path, "needs hangTimeoutSeconds, which switches the detection of hangs on");
-    }
-    let scheduling = job.spec.scheduling_policy.as_ref().and_then(|p| p.schedule_timeout_seconds);
-    let mut seconds = |path: &str, v: Option<i64>, low: i64, default: Duration| {
-        v.and_then(|v| int(path, v, low, 604_800, problems)).map_or(default, |v| Duration::from_secs(v.into()))
-    };
-    let start = seconds("spec.schedulingPolicy.scheduleTimeoutSeconds", scheduling, 1, d.start_deadline);
-    let drain = grace.unwrap_or(d.drain_deadline);
-    Elasticity {
-        start_deadline: seconds("spec.elasticity.roundTimeoutSeconds", e.round_timeout_seconds, 1, start),
-        pending_deadline: seconds(
-            "spec.elasticity.pendingDeadlineSeconds",
-            e.pending_deadline_seconds,
-            1,
-            d.pending_deadline,
-        ),
-        drain_deadline: seconds("spec.elasticity.drainDeadlineSeconds", e.drain_deadline_seconds, 0, drain),
-        agent: match e.agent {
-            None | Some(AgentMode::Auto) => AgentChoice::Auto,
-            Some(AgentMode::Off) => AgentChoice::Off,
-        },
-        mode,
-        restart_scope: failures::scope(e.restart_scope),
-        checkpoint_wait: seconds(
-            "spec.elasticity.checkpoint.maxWaitSeconds",
-            e.checkpoint.as_ref().and_then(|c| c.max_wait_seconds),
-            0,
-            d.checkpoint_wait,
-        ),
-        hang_timeout: e
-            .hang_timeout_seconds
-            .and_then(|v| int("spec.elasticity.hangTimeoutSeconds", v, 1, 604_800, problems))
-            .map(|v| Duration::from_secs(v.into())),
-        hang_start_timeout: e
-            .hang_start_timeout_seconds
-            .and_then(|v| int("spec.elasticity.hangStartTimeoutSeconds", v, 1, 604_800, problems))
-            .map(|v| Duration::from_secs(v.into())),
-        replace_stragglers: e.replace_stragglers.unwrap_or(false),
-        failure_window: failures::window(e.failure_window_seconds, problems),
-        failure_limits: failures::limits(e.failure_limits.as_ref(), problems),
-        failure_logs: e.keep_failure_logs.unwrap_or(true),
-        memory_growth: e.memory_growth.as_ref().and_then(|g| memory_growth(g, problems)),
-        disruption_budget: e.pod_disruption_budget != Some(BudgetMode::Off),
-        batch: batch(&e, problems),
-    }
-}
-
-fn mode(asked: Option<eto_api::ElasticityMode>, job: &ElasticJob, problems: &mut SpecProblems) -> ElasticityMode {
-    match asked {
-        None | Some(eto_api::ElasticityMode::Rounds) => ElasticityMode::Rounds,
-        Some(eto_api::ElasticityMode::Native) => {
-            if framework(job.spec.framework_type) != Framework::PyTorch {
-                let why = "Native needs frameworkType PyTorch: it is the elasticity of torchrun";
-                problems.add("spec.elasticity.mode", why);
-            }
-            ElasticityMode::Native
-        }
-    }
-}
-
-fn memory_growth(g: &eto_api::MemoryGrowth, problems: &mut SpecProblems) -> Option<MemoryGrowth> {
-    const PATH: &str = "spec.elasticity.memoryGrowth";
-    let percent = int(&format!("{PATH}.percent"), g.percent.unwrap_or(MEMORY_GROWTH), 1, 400, problems);
-    let most = quantity::from_value(&g.max_memory).map(Nano::whole);
-    let most = most.map_err(|why| problems.add(format!("{PATH}.maxMemory"), why)).ok();
-    if most == Some(0) {
-        problems.add(format!("{PATH}.maxMemory"), "must be above 0");
-    }
-    Some(MemoryGrowth { percent: percent?, max_bytes: most? })
-}
-
-fn batch(e: &eto_api::Elasticity, problems: &mut SpecProblems) -> Option<GlobalBatch> {
-    let mut samples = |name: &str, v: Option<i64>| {
-        v.and_then(|v| int(&format!("spec.elasticity.{name}"), v, 1, MAX_GLOBAL_BATCH.into(), problems))
-    };
-    let (global, max_micro) =
-        (samples("globalBatchSize", e.global_batch_size), samples("maxMicroBatchSize", e.max_micro_batch_size));
-    if e.max_micro_batch_size.is_some() && e.global_batch_size.is_none() {
-        problems.add("spec.elasticity.maxMicroBatchSize", "needs globalBatchSize: it limits a process's share of that");
-    }
-    global.map(|samples| GlobalBatch { samples, max_micro })
 }
 
 /// A job whose batch no legal size can share would have a size all the same, and other maths at each.

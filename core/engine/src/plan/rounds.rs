@@ -26,8 +26,8 @@ pub(super) fn batch_env(job: &JobSpec, round: &Round) -> Vec<(String, String)> {
     batch.into_iter().flat_map(Batch::env).map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
-/// The present round by recreation as its members are told of it.
-fn membership(job: &JobSpec, facts: &PlanFacts<'_>, round: &RoundState, members: &[u32]) -> Option<Round> {
+/// The present round by recreation as its members are told of it. `alone`: nobody beside the command starts processes.
+fn membership(job: &JobSpec, facts: &PlanFacts<'_>, round: &RoundState, members: &[u32], alone: bool) -> Option<Round> {
     let key = &job.key;
     let address = |index: u32| match facts.addressing {
         Addressing::Service => {
@@ -35,8 +35,8 @@ fn membership(job: &JobSpec, facts: &PlanFacts<'_>, round: &RoundState, members:
         }
         Addressing::Host(host) => host.to_owned(),
     };
-    let candidate = |index: &u32| Candidate {
-        member: Member { index: *index, address: address(*index), uid: None, processes: job.processes_of(*index) },
+    let candidate = |&index: &u32| Candidate {
+        member: Member { index, address: address(index), uid: None, processes: job.processes_of(index, alone) },
         healthy_since_ms: None,
     };
     let candidates = members.iter().map(candidate).collect();
@@ -48,12 +48,12 @@ fn membership(job: &JobSpec, facts: &PlanFacts<'_>, round: &RoundState, members:
 /// worker's processes one by one, where the command does not do so itself. Empty where the index is in no round.
 pub fn process_envs(job: &JobSpec, state: &JobState, facts: &PlanFacts<'_>, index: u32) -> Vec<Vec<(String, String)>> {
     let Some(round) = &state.round else { return Vec::new() };
-    let full = membership(job, facts, round, &members_of(round));
+    let full = membership(job, facts, round, &members_of(round), false);
     let Some((full, rank)) = full.and_then(|full| full.rank_of(index).map(|rank| (full, rank))) else {
         return Vec::new();
     };
     let of = |local| process_env(job.framework.into(), &full, rank, local);
-    let all = (0..job.processes_of(index)).map(of).take_while(|env| !env.is_empty());
+    let all = (0..job.processes_of(index, false)).map(of).take_while(|env| !env.is_empty());
     all.map(|env| [env, batch_env(job, &full)].concat()).collect()
 }
 
@@ -183,7 +183,9 @@ impl Step<'_> {
     }
 
     fn create(&mut self, round: &RoundState, members: &[u32], missing: &[u32]) {
-        let Some(full) = membership(self.job, self.facts, round, members) else { return };
+        // `eto run`, which has them all on one host, starts processes as an agent does.
+        let alone = matches!(self.facts.addressing, Addressing::Service);
+        let Some(full) = membership(self.job, self.facts, round, members, alone) else { return };
         let more = batch_env(self.job, &full);
         let all = Arc::new(RoundEnv { round: full, framework: self.job.framework.into(), more });
         let memory = self.memory(&round.template_hash);

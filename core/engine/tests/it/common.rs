@@ -48,6 +48,7 @@ pub(crate) fn job(min: u32, replicas: u32, max: u32) -> JobSpec {
             request,
             containers: BTreeMap::from([("train".into(), request)]),
             processes: 1,
+            processes_without_agent: 1,
             overridden: Vec::new(),
             command: true,
         }),

@@ -44,6 +44,20 @@ fn processes_of_a_worker_are_not_those_of_others() {
     assert_eq!((of(0), of(2), of(3)), (1, 1, 3));
 }
 
+/// A round that counts processes which nobody starts would wait for them for ever.
+#[test]
+fn a_round_without_an_agent_counts_what_the_command_starts() {
+    let world = |without_agent| {
+        let mut spec = job(2, 2, 2);
+        let template = spec.template.as_mut().unwrap();
+        (template.processes, template.processes_without_agent) = (8, without_agent);
+        let p = step(&spec, &JobState::default(), &[]);
+        let env = created(&p)[0].env.variables().into_owned();
+        env.into_iter().find(|(name, _)| name == "WORLD_SIZE").map(|(_, value)| value)
+    };
+    assert_eq!((world(1).as_deref(), world(8).as_deref()), (Some("2"), Some("16")));
+}
+
 #[test]
 fn a_shrink_gives_up_workers_alone() {
     let mut spec = parameter_server(4);

@@ -70,13 +70,37 @@ impl Launch {
 }
 
 /// Whether a command starts the processes of a member by itself: `torchrun`, or `torch.distributed.run` (and the older
-/// `launch`) as a module, also inside a shell's command line. Only what comes before the script's name counts.
-pub fn is_launcher(command: &[String]) -> bool {
+/// `launch`) as a module, also inside a shell's command line, or in a shell script that the command names. Only what comes
+/// before the name of a Python script counts.
+///
+/// `read` gives the text of a file that may be such a script; `None` where there is none, or it can't be read here. What a
+/// script calls in its turn is not looked at.
+pub fn is_launcher(command: &[String], read: impl Fn(&str) -> Option<String>) -> bool {
     let words = || command.iter().flat_map(|argument| argument.split_whitespace());
-    let is_script = |word: &str| word.rsplit_once('.').is_some_and(|(_, suffix)| suffix == "py");
+    let may_be_shell = |word: &&str| word.ends_with(".sh") || word.contains('/');
+    launches(words())
+        || words()
+            .take_while(|word| !is_python(word))
+            .filter(may_be_shell)
+            .take(MOST_SCRIPTS)
+            .filter_map(read)
+            .filter(|text| is_shell(text))
+            .any(|text| {
+                text.lines().any(|line| launches(line.trim().split('#').next().unwrap_or("").split_whitespace()))
+            })
+}
+
+/// Words of a command that are looked at as scripts.
+const MOST_SCRIPTS: usize = 4;
+
+fn is_python(word: &str) -> bool {
+    word.rsplit_once('.').is_some_and(|(_, suffix)| suffix == "py")
+}
+
+fn launches<'a>(words: impl Iterator<Item = &'a str>) -> bool {
     let modules = ["torch.distributed.run", "torch.distributed.launch"];
     let mut before = "";
-    for word in words().take_while(|word| !is_script(word)) {
+    for word in words.take_while(|word| !is_python(word)) {
         let name = word.rsplit('/').next().unwrap_or(word);
         if name == "torchrun" || (before == "-m" && modules.contains(&word)) {
             return true;
@@ -84,6 +108,13 @@ pub fn is_launcher(command: &[String]) -> bool {
         before = word;
     }
     false
+}
+
+/// By its first line: `#!/bin/sh`, `#!/usr/bin/env bash`.
+fn is_shell(text: &str) -> bool {
+    let first = text.lines().next().and_then(|line| line.strip_prefix("#!")).unwrap_or_default();
+    let shells = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
+    first.split_whitespace().any(|word| shells.contains(&word.rsplit('/').next().unwrap_or(word)))
 }
 
 #[cfg(test)]
@@ -162,7 +193,7 @@ mod tests {
 
     #[test]
     fn launchers_are_known_by_their_command() {
-        let is = |line: &[&str]| is_launcher(&line.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+        let is = |line: &[&str]| is_launcher(&line.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>(), |_| None);
         assert!(is(&["torchrun", "train.py"]));
         assert!(is(&["/opt/venv/bin/torchrun", "--nproc-per-node=2", "train.py"]));
         assert!(is(&["python3", "-u", "-m", "torch.distributed.run", "train.py"]));
@@ -170,5 +201,23 @@ mod tests {
         assert!(!is(&["python", "train.py", "--launcher", "torchrun"]));
         assert!(!is(&["python", "-m", "trainer"]));
         assert!(!is(&[]));
+    }
+
+    #[test]
+    fn a_shell_script_that_calls_a_launcher_is_one() {
+        let of = |line: &str, text: &str| {
+            let read = |path: &str| (path == "/opt/run.sh").then(|| text.to_owned());
+            is_launcher(&line.split(' ').map(str::to_owned).collect::<Vec<_>>(), read)
+        };
+        let script = "#!/bin/bash\nset -e\n  exec torchrun --nnodes=2 train.py \"$@\"\n";
+        for line in ["/opt/run.sh --epochs 3", "bash -e /opt/run.sh", "/bin/sh -c /opt/run.sh", "tini -- /opt/run.sh"] {
+            assert!(of(line, script), "{line}");
+        }
+        assert!(of("/opt/run.sh", "#!/usr/bin/env sh\npython3 -m torch.distributed.run train.py\n"));
+        assert!(!of("/opt/run.sh", "#!/bin/sh\n# torchrun is not needed\nexec python train.py\n"));
+        assert!(!of("/opt/run.sh", "#!/usr/bin/env python3\nimport torchrun\n torchrun\n"), "no shell's");
+        assert!(!of("/opt/run.sh", "ELF torchrun"));
+        assert!(!of("python train.py --setup /opt/run.sh", script), "an argument of the script");
+        assert!(!of("/opt/other.sh", script), "can't be read");
     }
 }
