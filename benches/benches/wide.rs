@@ -115,6 +115,7 @@ fn job(size: u32) -> JobSpec {
             request,
             containers: BTreeMap::from([("train".into(), request)]),
             processes: 1,
+            processes_without_agent: 1,
             command: true,
             overridden: vec![],
         }),
