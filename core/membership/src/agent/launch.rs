@@ -77,10 +77,10 @@ impl Launch {
 /// script calls in its turn is not looked at.
 pub fn is_launcher(command: &[String], read: impl Fn(&str) -> Option<String>) -> bool {
     let words = || command.iter().flat_map(|argument| argument.split_whitespace());
-    let may_be_shell = |word: &&str| word.ends_with(".sh") || word.contains('/');
+    let may_be_shell = |word: &&str| has_suffix(word, "sh") || word.contains('/');
     launches(words())
         || words()
-            .take_while(|word| !is_python(word))
+            .take_while(|word| !has_suffix(word, "py"))
             .filter(may_be_shell)
             .take(MOST_SCRIPTS)
             .filter_map(read)
@@ -93,14 +93,14 @@ pub fn is_launcher(command: &[String], read: impl Fn(&str) -> Option<String>) ->
 /// Words of a command that are looked at as scripts.
 const MOST_SCRIPTS: usize = 4;
 
-fn is_python(word: &str) -> bool {
-    word.rsplit_once('.').is_some_and(|(_, suffix)| suffix == "py")
+fn has_suffix(word: &str, suffix: &str) -> bool {
+    word.rsplit_once('.').is_some_and(|(_, own)| own == suffix)
 }
 
 fn launches<'a>(words: impl Iterator<Item = &'a str>) -> bool {
     let modules = ["torch.distributed.run", "torch.distributed.launch"];
     let mut before = "";
-    for word in words.take_while(|word| !is_python(word)) {
+    for word in words.take_while(|word| !has_suffix(word, "py")) {
         let name = word.rsplit('/').next().unwrap_or(word);
         if name == "torchrun" || (before == "-m" && modules.contains(&word)) {
             return true;
