@@ -28,20 +28,16 @@ pub(crate) struct Processes {
 pub(crate) fn of(job: &ElasticJob, spec: &PodSpec, problems: &mut SpecProblems) -> Processes {
     let first = spec.containers.first();
     let (gpus, cpus) = first.map_or((0, 0), resources::devices);
-    match asked(job, first) {
-        Some((path, asked)) => {
-            let count = read(&asked, gpus, cpus).unwrap_or_else(|why| {
-                problems.add(path, why);
-                1
-            });
-            Processes { count, without_agent: count }
-        }
-        None => {
-            let torch = matches!(job.spec.framework_type, None | Some(FrameworkType::PyTorch));
-            let count = if torch { gpus.clamp(1, MOST) } else { 1 };
-            Processes { count, without_agent: if launches(job, first) { count } else { 1 } }
-        }
+    if let Some((path, asked)) = asked(job, first) {
+        let count = read(&asked, gpus, cpus).unwrap_or_else(|why| {
+            problems.add(path, why);
+            1
+        });
+        return Processes { count, without_agent: count };
     }
+    let torch = matches!(job.spec.framework_type, None | Some(FrameworkType::PyTorch));
+    let count = if torch { gpus.clamp(1, MOST) } else { 1 };
+    Processes { count, without_agent: if launches(job, first) { count } else { 1 } }
 }
 
 /// What the user said, and where.
