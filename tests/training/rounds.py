@@ -80,13 +80,13 @@ def announced_node(t):
     before = set(t.pods())
     charged = t.status().get("failures", 0)
     at = time.time()
-    t.cluster.kubectl("taint", "node", name, "karpenter.sh/disrupted:NoSchedule")
+    t.cluster.kubectl("taint", "node", name, "elastic.ai/leaving:NoSchedule")
     try:
         wait(f"the worker of {name} has moved", lambda: nodes_of(t) == {other} and len(t.pods()) == 2, LONG)
         took = t.trains(2, at) - at
         status = t.settled(2)
     finally:
-        t.cluster.kubectl("taint", "node", name, "karpenter.sh/disrupted:NoSchedule-")
+        t.cluster.kubectl("taint", "node", name, "elastic.ai/leaving:NoSchedule-")
     if status["round"]["cause"] != "Moved" or status.get("failures", 0) != charged:
         raise Failed(f"it was no move, or not free: {status}")
     if len(before & set(t.pods())) != 1:

@@ -100,7 +100,7 @@ async fn leave(world: &World, before: &[Pod], node: &str) -> Outcome {
         moved.map_or(Ok(()), |p| Err(format!("a cordon moved {}", p.name_any())))
     })
     .await?;
-    let taint = json!([{"key": "karpenter.sh/disrupted", "effect": "NoSchedule"}]);
+    let taint = json!([{"key": "elastic.ai/leaving", "effect": "NoSchedule"}]);
     change(world, node, json!({"spec": {"taints": taint}})).await?;
     wait::until(&world.pods(), "elastic-job=job", SOON, |pods| {
         let on = |p: &Pod| p.spec.as_ref().and_then(|s| s.node_name.clone());

@@ -21,7 +21,8 @@ pub struct Nodes {
 
 /// Taints by which others say that a node will go. A taint that a node bears all its life (that it is a spot instance) is
 /// none of them, nor is one that only may be followed by its end.
-const LEAVING_TAINTS: &str = "aws-node-termination-handler/spot-itn@2m,\
+const LEAVING_TAINTS: &str = "elastic.ai/leaving,\
+                              aws-node-termination-handler/spot-itn@2m,\
                               aws-node-termination-handler/scheduled-maintenance,\
                               aws-node-termination-handler/asg-lifecycle-termination,\
                               cloud.google.com/impending-node-termination@30s,\
