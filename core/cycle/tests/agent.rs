@@ -158,6 +158,15 @@ fn the_users_readiness_probe_stays() {
     assert_eq!(spec["containers"][0]["readinessProbe"], probe);
 }
 
+/// The kubelet would restart training on its word alone: docs/decisions/0021-no-liveness-probe.md.
+#[test]
+fn no_liveness_probe_is_put_in_and_the_users_stays() {
+    assert!(spec(trainer(json!({})))["containers"][0]["livenessProbe"].is_null());
+    let probe = json!({"httpGet": {"path": "/healthz", "port": 9400}, "failureThreshold": 10});
+    let spec = spec(trainer(json!({"livenessProbe": probe})));
+    assert_eq!(spec["containers"][0]["livenessProbe"], probe);
+}
+
 /// A pod whose containers all have requests equal to limits is of class Guaranteed, and must stay so.
 #[test]
 fn the_init_container_is_small_unprivileged_and_keeps_the_class_of_the_pod() {
