@@ -3,7 +3,7 @@
 //! The agent is the parent of every process that lost its own, as PID 1 of the container or else as the *subreaper* of
 //! what it starts. So when it has no child left, nothing is left.
 //!
-//! SIGTERM goes to the processes that the agent started, and when those are gone to what they left behind: helpers of a
+//! SIGTERM (or the signal that the container has in its place) goes to the processes that the agent started, and when those are gone to what they left behind: helpers of a
 //! script (torch's data loaders, say) that die before it does would make it fail in the middle of its checkpoint, and
 //! what stays after a shell or launcher that died of the signal gets it next. SIGKILL goes to all, in the group or not.
 
@@ -40,6 +40,8 @@ pub(crate) struct Children {
     launcher: bool,
     /// Whether the end of what they write to stderr is kept.
     keeps_lines: bool,
+    /// What asks them to stop.
+    stop_signal: Signal,
     /// Of the last group that is gone.
     last_lines: String,
     /// Whether the last group that is gone ran out of memory.
@@ -89,6 +91,7 @@ impl Children {
         command: &[OsString],
         launcher: Option<bool>,
         keeps_lines: bool,
+        stop_signal: Signal,
         oom: OomKills,
     ) -> std::io::Result<Children> {
         nix::sys::prctl::set_child_subreaper(true)?;
@@ -97,7 +100,7 @@ impl Children {
             is_launcher(&words, script)
         });
         let (command, last_lines) = (command.to_vec(), String::new());
-        Ok(Children { command, launcher, keeps_lines, last_lines, out_of_memory: false, oom, group: None })
+        Ok(Children { command, launcher, keeps_lines, stop_signal, last_lines, out_of_memory: false, oom, group: None })
     }
 
     /// The last lines that the group which is gone wrote to stderr.
@@ -211,7 +214,7 @@ impl Children {
         if let Some(group) = &mut self.group {
             group.asked = true;
             for pid in &group.mains {
-                let _ = kill(*pid, Signal::SIGTERM);
+                let _ = kill(*pid, self.stop_signal);
             }
         }
     }
@@ -260,7 +263,7 @@ impl Children {
             self.group = None;
         } else if group.mains.is_empty() && group.asked && !group.rest_asked {
             group.rest_asked = true;
-            signal_all(Signal::SIGTERM);
+            signal_all(self.stop_signal);
         }
         events
     }

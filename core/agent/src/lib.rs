@@ -20,6 +20,7 @@ mod ready;
 mod run;
 mod serve;
 mod settings;
+mod signals;
 mod store;
 mod tail;
 

@@ -8,10 +8,8 @@ use std::time::Duration;
 use eto_membership::agent::{Agent, Command, Event, Identity, Launch, Refusal};
 use eto_membership::{MemberState, Order, Report, Round};
 use hyper::StatusCode;
-use nix::sys::signal::Signal;
 use serde_json::json;
 use tokio::net::TcpListener;
-use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, sleep_until, timeout};
 
@@ -25,6 +23,7 @@ use crate::metrics::Meter;
 use crate::oom::OomKills;
 use crate::serve::{Answer, Call, listen, serve};
 use crate::settings::Settings;
+use crate::signals::{Seen, Signals};
 use crate::store::Stores;
 
 /// How often the drain file is looked at while processes run.
@@ -59,8 +58,10 @@ pub(crate) fn say(text: &str) {
 /// It waits for every child of the process, so the process must be its own.
 pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunError> {
     let memory = Memory::open(settings.folder.as_deref()).map_err(failed("find a folder that it can write to"))?;
-    let mut signals = Signals::listen().map_err(failed("listen for signals"))?;
-    let children = Children::new(command, settings.launcher, settings.keeps_lines, OomKills::of(&settings.cgroup))
+    let (launcher, stop_signal) = (settings.launcher, settings.stop_signal);
+    let mut signals = Signals::listen(stop_signal).map_err(failed("listen for signals"))?;
+    let oom = OomKills::of(&settings.cgroup);
+    let children = Children::new(command, launcher, settings.keeps_lines, stop_signal, oom)
         .map_err(failed("become the parent of what its processes leave behind"))?;
     let (calls_in, mut calls) = mpsc::channel(16);
     let local = TcpListener::bind(("127.0.0.1", 0)).await.map_err(failed("listen on localhost"))?;
@@ -80,6 +81,7 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
         version: env!("CARGO_PKG_VERSION").to_owned(),
         incarnation: format!("{:016x}", rand::random::<u64>()),
         stop_grace_ms: settings.stop_grace_ms,
+        stop_signal: settings.stop_signal as i32,
         native: children.is_launcher(),
         lost_generation: memory.started(),
     });
@@ -141,51 +143,6 @@ async fn serve_metrics(settings: &Settings, calls: mpsc::Sender<Call>) {
     let address = SocketAddr::new(settings.own_address(), settings.metrics_port);
     let Some(listener) = listen(address).await else { return };
     tokio::spawn(serve(listener, false, calls));
-}
-
-enum Seen {
-    Child,
-    Stop,
-    Other(Signal),
-}
-
-struct Signals {
-    child: Stream,
-    stop: [Stream; 2],
-    others: Vec<(Stream, Signal)>,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Signals> {
-        let others = [
-            (SignalKind::hangup(), Signal::SIGHUP),
-            (SignalKind::quit(), Signal::SIGQUIT),
-            (SignalKind::user_defined1(), Signal::SIGUSR1),
-            (SignalKind::user_defined2(), Signal::SIGUSR2),
-            (SignalKind::window_change(), Signal::SIGWINCH),
-        ];
-        let others = others.into_iter().map(|(kind, name)| Ok((signal(kind)?, name)));
-        Ok(Signals {
-            child: signal(SignalKind::child())?,
-            stop: [signal(SignalKind::terminate())?, signal(SignalKind::interrupt())?],
-            others: others.collect::<std::io::Result<_>>()?,
-        })
-    }
-
-    async fn next(&mut self) -> Seen {
-        let [term, int] = &mut self.stop;
-        let others = &mut self.others;
-        let other = std::future::poll_fn(|context| {
-            let ready = others.iter_mut().find_map(|(s, name)| s.poll_recv(context).is_ready().then_some(*name));
-            ready.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
-        });
-        tokio::select! {
-            _ = self.child.recv() => Seen::Child,
-            _ = term.recv() => Seen::Stop,
-            _ = int.recv() => Seen::Stop,
-            name = other => Seen::Other(name),
-        }
-    }
 }
 
 struct Shell {

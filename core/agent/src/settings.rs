@@ -3,7 +3,10 @@
 use std::net::IpAddr;
 use std::path::PathBuf;
 
+use nix::sys::signal::Signal;
+
 use crate::client::{Client, ClientError, Token};
+use crate::signals;
 
 /// The agent's settings. The operator sets them in the pod; docs/agent.md lists them.
 #[derive(Debug)]
@@ -20,6 +23,8 @@ pub struct Settings {
     pub launcher: Option<bool>,
     /// What processes get to stop when the pod is stopped, in milliseconds.
     pub stop_grace_ms: u64,
+    /// What asks processes to stop.
+    pub stop_signal: Signal,
     /// Where `/metrics` is served: 0 = nowhere.
     pub metrics_port: u16,
     /// Whether the last lines that failed processes wrote to stderr are told.
@@ -90,6 +95,14 @@ impl Settings {
         };
         let keeps_lines = number("ETO_LAST_LINES", 1, 1, "0 or 1")? > 0;
         let port = number("ETO_METRICS_PORT", METRICS_PORT.into(), u16::MAX.into(), "a port, or 0 for none")?;
+        let stop_signal = match given("ETO_STOP_SIGNAL") {
+            None => Signal::SIGTERM,
+            Some(value) => signals::stop_signal(&value).ok_or(SettingsError::Invalid {
+                name: "ETO_STOP_SIGNAL",
+                value,
+                wanted: "SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2 or SIGWINCH",
+            })?,
+        };
         Ok(Settings {
             client: Client::new(&needed("ETO_GATEWAY")?, needed("ETO_GATEWAY_CA")?.as_bytes(), token)?,
             pod_uid: needed("ETO_POD_UID")?,
@@ -98,6 +111,7 @@ impl Settings {
             launcher,
             // Of a short grace half is left for the processes.
             stop_grace_ms: grace_ms.saturating_sub(MARGIN_MS).max(grace_ms / 2),
+            stop_signal,
             metrics_port: u16::try_from(port).unwrap_or(METRICS_PORT),
             keeps_lines,
             cgroup: given("ETO_CGROUP").map_or_else(|| PathBuf::from(CGROUP), PathBuf::from),
@@ -129,6 +143,8 @@ mod tests {
         let s = read(&[]).unwrap();
         assert_eq!((s.processes, s.stop_grace_ms, s.metrics_port, s.keeps_lines), (1, 28_000, 9400, true));
         assert!(!read(&[("ETO_LAST_LINES", "0")]).unwrap().keeps_lines);
+        assert_eq!(s.stop_signal, Signal::SIGTERM);
+        assert_eq!(read(&[("ETO_STOP_SIGNAL", "SIGINT")]).unwrap().stop_signal, Signal::SIGINT);
         assert_eq!(read(&[("ETO_TERMINATION_GRACE_SECONDS", "3")]).unwrap().stop_grace_ms, 1_500);
     }
 
@@ -137,6 +153,7 @@ mod tests {
         assert!(read(&[("ETO_POD_UID", "")]).unwrap_err().contains("ETO_POD_UID is not set"));
         assert!(read(&[("ETO_PROCESSES", "many")]).unwrap_err().contains("ETO_PROCESSES is `many`"));
         assert!(read(&[("ETO_LAUNCHER", "mpi")]).unwrap_err().contains("must be agent or command"));
+        assert!(read(&[("ETO_STOP_SIGNAL", "SIGKILL")]).unwrap_err().contains("ETO_STOP_SIGNAL is `SIGKILL`"));
         assert!(read(&[("ETO_METRICS_PORT", "70000")]).unwrap_err().contains("port"));
         assert!(read(&[("ETO_GATEWAY", "http://gateway")]).unwrap_err().contains("https"));
         assert!(read(&[("ETO_GATEWAY_CA", "nonsense")]).unwrap_err().contains("certificate"));

@@ -9,6 +9,7 @@ use k8s_openapi::api::core::v1::{Container, PodSpec};
 use serde::Deserialize;
 
 use crate::SpecProblems;
+use crate::pod::stop;
 use crate::template::{self, Role};
 
 /// Most bytes that a command from an image may have, all words together: it is written into every pod.
@@ -36,6 +37,7 @@ pub struct ImageQuestion {
 pub struct ImageConfig {
     entrypoint: Vec<String>,
     cmd: Vec<String>,
+    stop_signal: Option<&'static str>,
 }
 
 /// Why there is no command.
@@ -68,6 +70,8 @@ struct File {
 struct Execution {
     entrypoint: Option<Vec<String>>,
     cmd: Option<Vec<String>>,
+    // Whatever it is, it keeps no command from being read.
+    stop_signal: Option<serde_json::Value>,
 }
 
 impl ImageConfig {
@@ -86,8 +90,16 @@ impl ImageConfig {
         let cmd = execution.cmd.unwrap_or_default();
         match entrypoint.iter().chain(&cmd).map(String::len).sum::<usize>() {
             bytes if bytes > MAX_COMMAND => Err(ImageProblem::TooLong { bytes }),
-            _ => Ok(ImageConfig { entrypoint, cmd }),
+            _ => {
+                let stop_signal = execution.stop_signal.as_ref().and_then(|s| s.as_str()).and_then(stop::known);
+                Ok(ImageConfig { entrypoint, cmd, stop_signal })
+            }
         }
+    }
+
+    /// STOPSIGNAL, where it is one that an agent can take.
+    pub(crate) fn stop_signal(&self) -> Option<&'static str> {
+        self.stop_signal
     }
 }
 

@@ -142,6 +142,37 @@ fn the_environment_says_who_it_is_and_leaves_the_round_to_the_agent() {
     assert!(!side.as_array().unwrap().iter().any(|e| e["name"] == "ETO_GATEWAY" || e["name"] == "RANK"), "{side}");
 }
 
+/// The runtime sends it to the agent, and the script waits for it.
+#[test]
+fn the_agent_is_told_by_which_signal_the_container_is_stopped() {
+    let told = |own: Option<&str>, images: Value| {
+        let mut container = json!({"name": "main", "image": "i"});
+        if let Some(own) = own {
+            container["lifecycle"] = json!({ "stopSignal": own });
+        }
+        let image = json!({"config": {"Cmd": ["train"], "StopSignal": images}}).to_string();
+        let (setup, image) = (setup(), ImageConfig::parse(image.as_bytes()).unwrap());
+        let agent = Agent { setup: &setup, image: Some(&image) };
+        let built = pod::build(&job(json!({"containers": [container]})), &new(), Some(agent)).unwrap().unwrap();
+        let pod = serde_json::to_value(built.pod).unwrap();
+        let env = pod["spec"]["containers"][0]["env"].as_array().unwrap();
+        let of = env.iter().find(|e| e["name"] == "ETO_STOP_SIGNAL");
+        of.map(|e| e["value"].as_str().unwrap().to_owned())
+    };
+    for written in ["SIGINT", "INT", "2", "sigint"] {
+        assert_eq!(told(None, json!(written)).as_deref(), Some("SIGINT"), "{written}");
+    }
+    assert_eq!(told(None, json!("SIGQUIT")).as_deref(), Some("SIGQUIT"));
+    // SIGTERM, or none that an agent can take: the command is read all the same.
+    for written in
+        [json!("SIGTERM"), json!("15"), json!("SIGKILL"), json!("SIGRTMIN+3"), json!(""), json!(2), json!(null)]
+    {
+        assert_eq!(told(None, written.clone()), None, "{written}");
+    }
+    assert_eq!(told(Some("SIGUSR1"), json!("SIGINT")).as_deref(), Some("SIGUSR1"), "the template's comes first");
+    assert_eq!(told(Some("SIGTERM"), json!("SIGINT")), None);
+}
+
 #[test]
 fn in_the_hosts_network_the_agent_is_asked_from_within() {
     let mut template = trainer(json!({}));

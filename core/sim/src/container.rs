@@ -130,6 +130,7 @@ impl World {
             version: "sim".into(),
             incarnation: container.incarnation.to_string(),
             stop_grace_ms: GRACE - 2_000,
+            stop_signal: 0,
             native: self.scenario.native,
             lost_generation: container.started,
         });

@@ -148,6 +148,28 @@ async fn the_pod_s_sigterm_has_an_end_too() {
     assert_eq!(pod.ended().await, 137);
 }
 
+/// A container whose stop signal is another one: runtimes send that to the agent, and the script waits for it.
+#[tokio::test]
+async fn a_script_is_asked_by_the_signal_of_its_container() {
+    let gateway = Gateway::start().await;
+    let script = r#"
+        trap 'exit 1' TERM
+        trap 'echo > "$OUT/asked"; exit 143' USR1
+        echo > "$OUT/ready$ETO_ROUND"; while :; do sleep 0.05; done
+    "#;
+    let mut pod = Pod::with(&gateway, script, &[("ETO_STOP_SIGNAL", "SIGUSR1")]);
+    gateway.assign(assignment(1, Order::Run, &[UID]));
+    pod.file("ready1").await;
+    stop(&gateway, 2, 30_000);
+    assert_eq!(acknowledged(&gateway, 2).await.checkpoint.map(|c| c.generation), Some(1));
+    assert!(pod.has("asked"));
+    gateway.assign(assignment(2, Order::Run, &[UID]));
+    pod.file("ready2").await;
+    pod.signal(Signal::SIGUSR1);
+    assert_eq!(pod.ended().await, 143);
+    gateway.until("the last word", |r| r.leaving).await;
+}
+
 #[tokio::test]
 async fn other_signals_are_passed_on() {
     let gateway = Gateway::start().await;

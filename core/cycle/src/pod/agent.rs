@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::{
 use k8s_openapi::apimachinery::pkg::api::resource::Quantity;
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
-use super::containers;
+use super::{containers, stop};
 use crate::image::{self, ImageConfig, ImageProblem};
 use crate::processes::PROCESSES;
 use crate::{SpecProblems, replicas, spec};
@@ -103,7 +103,11 @@ pub(super) fn inject(spec: &mut PodSpec, agent: Agent<'_>, of: &Of<'_>) -> Resul
     let Some(training) = spec.containers.first_mut() else { return Ok(Vec::new()) };
     let mut overridden = Vec::new();
     let grace = spec.termination_grace_period_seconds.unwrap_or(of.drain_seconds);
-    containers::put_first(training, environment(setup, of, grace), &mut overridden);
+    let mut variables = environment(setup, of, grace);
+    if let Some(signal) = stop::signal(training, agent.image) {
+        variables.push(value("ETO_STOP_SIGNAL", signal.to_owned()));
+    }
+    containers::put_first(training, variables, &mut overridden);
     let mut command: Vec<String> = [BINARY, "run", "--"].map(str::to_owned).into();
     command.extend(training.command.take().unwrap_or_default());
     training.command = Some(command);
@@ -231,8 +235,11 @@ fn mount(name: &str, path: &str) -> VolumeMount {
     VolumeMount { name: name.to_owned(), mount_path: path.to_owned(), ..VolumeMount::default() }
 }
 
+fn value(name: &str, value: String) -> EnvVar {
+    EnvVar { name: name.to_owned(), value: Some(value), value_from: None }
+}
+
 fn environment(setup: &AgentSetup, of: &Of<'_>, grace: i64) -> Vec<EnvVar> {
-    let value = |name: &str, value: String| EnvVar { name: name.to_owned(), value: Some(value), value_from: None };
     let field = |name: &str, path: &str| EnvVar {
         name: name.to_owned(),
         value: None,

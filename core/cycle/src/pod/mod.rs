@@ -3,6 +3,7 @@
 mod affinity;
 mod agent;
 mod containers;
+pub(crate) mod stop;
 
 use std::collections::BTreeMap;
 

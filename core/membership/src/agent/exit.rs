@@ -34,11 +34,12 @@ pub(super) struct Exits {
 }
 
 impl Exits {
-    pub(super) fn add(&mut self, exit: Exit, main: bool) {
+    /// `stop` is the signal that asks it to stop in the place of SIGTERM.
+    pub(super) fn add(&mut self, exit: Exit, main: bool, stop: i32) {
         self.drained |= exit == Exit::Code(DRAINED);
         if main && exit != Exit::Code(0) {
             self.first_failure.get_or_insert(exit);
-            self.failed |= !matches!(exit, Exit::Code(DRAINED) | Exit::Signal(SIGTERM));
+            self.failed |= ![Exit::Code(DRAINED), Exit::Signal(SIGTERM), Exit::Signal(stop)].contains(&exit);
         }
     }
 
@@ -48,7 +49,7 @@ impl Exits {
     }
 
     /// The script has written a checkpoint: it ended with 143, and nothing beside it failed. What the agent started may
-    /// be a shell that SIGTERM ended, with the script below it.
+    /// be a shell that the signal ended, with the script below it.
     pub(super) fn is_drained(&self) -> bool {
         self.drained && !self.failed
     }

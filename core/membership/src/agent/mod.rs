@@ -249,7 +249,7 @@ impl Agent {
 
     fn process_ended(&mut self, of: u64, exit: Exit, main: bool, left: u32, now_ms: u64, out: &mut Vec<Command>) {
         let Some(group) = self.group.as_mut().filter(|g| g.launched == of) else { return };
-        group.exits.add(exit, main);
+        group.exits.add(exit, main, self.me.stop_signal);
         if !main || group.kill_at_ms.is_some() {
             return;
         }

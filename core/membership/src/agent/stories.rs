@@ -57,6 +57,20 @@ fn a_new_round_stops_the_old_processes_first() {
     assert_eq!(a.report().checkpoint, None, "death by SIGTERM is no checkpoint");
 }
 
+/// A shell that the signal ended is no failure beside the script below it that has written its checkpoint.
+#[test]
+fn death_by_the_container_s_own_stop_signal_is_being_asked_too() {
+    for (stop_signal, drained) in [(2, true), (0, false)] {
+        let mut a = Agent::new(Identity { pod_uid: ME.to_owned(), stop_signal, ..Identity::default() });
+        told(&mut a, 1, Order::Run, &[ME], 0);
+        told(&mut a, 2, Order::Stop, &[ME], 1);
+        a.step(Event::ProcessEnded { generation: 1, exit: Exit::Signal(2), main: true, left: 0 }, 2);
+        a.step(Event::ProcessEnded { generation: 1, exit: Exit::Code(143), main: false, left: 0 }, 3);
+        a.step(Event::GroupGone { generation: 1 }, 4);
+        assert_eq!(a.report().checkpoint.is_some(), drained, "stop signal {stop_signal}");
+    }
+}
+
 #[test]
 fn a_run_without_a_stop_stops_first_too() {
     let mut a = running(3);

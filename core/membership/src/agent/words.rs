@@ -19,6 +19,8 @@ pub struct Identity {
     /// What processes get to stop when the pod itself is stopped, in milliseconds: the pod's grace period less a margin
     /// for the last report.
     pub stop_grace_ms: u64,
+    /// The number of the signal that asks processes to stop, where that is not SIGTERM; 0 = it is.
+    pub stop_signal: i32,
     /// See [`crate::Report::native`].
     pub native: bool,
     /// The round that an earlier run of the agent in this pod started last, if there was one. Its processes ended
@@ -72,7 +74,7 @@ pub enum Command {
         /// The round.
         generation: u64,
     },
-    /// Ask the processes to stop: SIGTERM.
+    /// Ask the processes to stop: SIGTERM, or the signal that the container has in its place.
     Terminate,
     /// End the group and every stray: SIGKILL.
     Kill,

@@ -147,6 +147,7 @@ fn identity(pod: &Pod, incarnation: u32, native: bool, lost: Option<u64>) -> Ide
         version: "test".into(),
         incarnation: incarnation.to_string(),
         stop_grace_ms: 28_000,
+        stop_signal: 0,
         native,
         lost_generation: lost,
     }
