@@ -4,7 +4,8 @@
 #   tests/training.sh --measure [--times N] ...   medians instead, beside torchrun's own elasticity (benches/README.md)
 #   tests/training.sh --faults [--times N] [WORD...]        how long each fault takes to be acted on, and to be over
 # Needs root, and what `tools/setup.sh cluster helm registry` gets; starts and stops its own cluster. ETO_E2E_OPERATOR and
-# ETO_E2E_AGENT name binaries that are built already. Frameworks are installed once (tests/training/setup.sh).
+# ETO_E2E_AGENT name binaries that are built already. Frameworks are installed once (tests/training/setup.sh); TENSORFLOW=1
+# takes TensorFlow in, 1.5 GB.
 set -euo pipefail
 . "$(dirname "$0")/../tools/env.sh"
 cd "$root"
@@ -19,7 +20,9 @@ if [ -z "${ETO_E2E_AGENT:-}" ]; then
   ETO_E2E_AGENT=$target/agent/eto-agent
 fi
 export ETO_TRAINING=${TRAINING:-$ETO_CACHE/training}
-tests/training/setup.sh torch jax >/dev/null
+frameworks=(torch jax)
+[ -z "${TENSORFLOW:-}" ] || frameworks+=(tensorflow)
+tests/training/setup.sh "${frameworks[@]}" >/dev/null
 python3 tests/training/test_curve.py 2>/dev/null || { python3 tests/training/test_curve.py; exit 1; }
 main=tests/training/main.py
 case ${1:-} in

@@ -22,8 +22,9 @@ QUIET = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "JAX_PLATFORMS": "
 
 class Framework(Job):
     all_note = False
-    # Of the two that there are: name of the environment, module, example, and the job's frameworkType.
-    KINDS = {"torch": ("torch", "pytorch", "PyTorch"), "jax": ("jax", "jax", "JAX")}
+    # By the name of the environment: module, example, and the job's frameworkType.
+    KINDS = {"torch": ("torch", "pytorch", "PyTorch"), "jax": ("jax", "jax", "JAX"),
+             "tensorflow": ("tensorflow", "tensorflow", "TensorFlow")}
 
     def __init__(self, cluster, kind, name=None, epochs=30, pause=0.25, audit=True):
         super().__init__(cluster, name or kind)

@@ -24,6 +24,8 @@ from job import Plain  # noqa: E402
 
 CASES = [*rounds.CASES, registry.image_command, crashes.killed_at_each_step_of_a_resize, stories.real_frameworks,
          native.native, *rounds.LAST]
+if os.environ.get("TENSORFLOW"):
+    CASES.insert(CASES.index(stories.real_frameworks) + 1, stories.tensorflow_too)
 
 
 def chosen(words, everything):

@@ -23,8 +23,8 @@ def first_of(*names):
 
 
 FOLDER = os.environ["FOLDER"]
-RANK = first_of("RANK", "JAX_PROCESS_ID") or 0
-WORLD = first_of("WORLD_SIZE", "JAX_NUM_PROCESSES") or 1
+RANK = first_of("RANK", "JAX_PROCESS_ID", "ETO_RANK") or 0
+WORLD = first_of("WORLD_SIZE", "JAX_NUM_PROCESSES", "ETO_WORLD_SIZE") or 1
 ROUND = first_of("ETO_ROUND", "TORCHELASTIC_RESTART_COUNT") or 0
 log = os.open(os.path.join(FOLDER, os.environ.get("NAME", socket.gethostname()) + ".log"),
               os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)

@@ -1,6 +1,6 @@
-"""Real torch and real JAX in pods: whatever happens to the workers, the training's result shows nothing of it.
+"""Real frameworks in pods: whatever happens to the workers, the training's result shows nothing of it.
 
-Both run at the same time, each with a job of its own. Each story ends with the same questions: is the loss of every step
+torch and JAX run at the same time, each with a job of its own. Each story ends with the same questions: is the loss of every step
 that of an undisturbed run, was each sample taken once an epoch, was no step lost that a checkpoint held?
 """
 import os
@@ -127,12 +127,36 @@ def jax_survives(t):
     return t.shows_nothing_of_it(reference)
 
 
-STORIES = {"torch": torch_survives, "jax": jax_survives}
+def tensorflow_survives(t):
+    reference = t.undisturbed()
+    t.apply(2)
+    t.trains(2, 0.0)
+    t.settled(2)
+    t.trained()
+    planned(t, 3)
+    planned(t, 2)
+    process_killed(t, 1)
+    pod_deleted(t)
+    no_more_failures_than(t, 1)
+    t.ends()
+    return t.shows_nothing_of_it(reference)
+
+
+STORIES = {"torch": torch_survives, "jax": jax_survives, "tensorflow": tensorflow_survives}
 
 
 def real_frameworks(beside):
-    """Both stories at the same time, each with a job of its own, beside the plain training."""
-    jobs = {kind: Framework(beside.cluster, kind) for kind in STORIES}
+    return together(beside, ["torch", "jax"])
+
+
+def tensorflow_too(beside):
+    """1.5 GB more to install, so it runs where TENSORFLOW=1 asks for it."""
+    return together(beside, ["tensorflow"])
+
+
+def together(beside, kinds):
+    """These stories at the same time, each with a job of its own, beside the plain training."""
+    jobs = {kind: Framework(beside.cluster, kind) for kind in kinds}
     ends = {}
 
     def tell(kind):
@@ -141,7 +165,7 @@ def real_frameworks(beside):
             ends[kind] = (*STORIES[kind](jobs[kind]), time.time() - at)
         except Exception as failure:  # noqa: BLE001
             ends[kind] = failure
-    threads = [threading.Thread(target=tell, args=(kind,)) for kind in STORIES]
+    threads = [threading.Thread(target=tell, args=(kind,)) for kind in kinds]
     for thread in threads:
         thread.start()
     for thread in threads:
