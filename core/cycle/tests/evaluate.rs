@@ -209,6 +209,7 @@ fn a_missing_module_holds_and_is_told_once() {
     let mut worse = second.clone();
     worse.signals.push(eto_engine::decision::SignalSeen {
         name: "cpu".into(),
+        metric: None,
         quality: eto_engine::contract::Quality::Absent,
         coverage: 0.0,
         age_ms: 0,

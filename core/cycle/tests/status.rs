@@ -220,6 +220,7 @@ fn decision() -> Decision {
         signals: vec![
             SignalSeen {
                 name: "cpu-utilisation".to_string(),
+                metric: None,
                 quality: Quality::Ok,
                 coverage: 1.0,
                 age_ms: 4000,

@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::contract::MetricKind;
-use crate::decision::{Decision, Limiter};
+use crate::decision::{Decision, Limiter, SignalSeen};
 use crate::job::{JobSpec, Mode};
 use crate::policy::FailureKind;
 use crate::state::{Condition, ConditionKind as Kind, ConditionReason as Why, Steadiness};
@@ -78,7 +78,7 @@ fn active(job: &JobSpec, decision: &Decision, now: Time) -> Condition {
         return is(false, reason, failure.message.clone());
     }
     if let Some(reason) = missing_metric(job, decision) {
-        let bad = decision.signals.iter().take(scaling.metrics.len()).find(|s| s.mean.is_none());
+        let bad = of_metrics(decision).find(|s| s.mean.is_none());
         let note = bad.and_then(|s| s.note.as_deref()).unwrap_or("there is no sample");
         let name = bad.map_or("", |s| s.name.as_str());
         return is(false, reason, format!("signal {name}: {note}"));
@@ -93,11 +93,18 @@ fn active(job: &JobSpec, decision: &Decision, now: Time) -> Condition {
     is(true, Why::ValidMetricFound, format!("the policy {:?} decides", scaling.module))
 }
 
+fn of_metrics(decision: &Decision) -> impl Iterator<Item = &SignalSeen> {
+    decision.signals.iter().filter(|s| s.metric.is_some())
+}
+
 /// HPA's reason, where none of the metrics has a value.
 fn missing_metric(job: &JobSpec, decision: &Decision) -> Option<Why> {
     let metrics = job.scaling.as_ref().map(|s| s.metrics.as_slice()).unwrap_or_default();
-    let seen = decision.signals.get(..metrics.len()).unwrap_or_default();
-    let first = metrics.first().filter(|_| !seen.is_empty() && seen.iter().all(|s| s.mean.is_none()))?;
+    let first = metrics.first()?;
+    let blind = of_metrics(decision).next().is_some() && of_metrics(decision).all(|s| s.mean.is_none());
+    if !blind {
+        return None;
+    }
     Some(match first.kind {
         MetricKind::Resource => Why::FailedGetResourceMetric,
         MetricKind::ContainerResource => Why::FailedGetContainerResourceMetric,

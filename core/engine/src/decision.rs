@@ -56,6 +56,9 @@ pub struct Decision {
 pub struct SignalSeen {
     /// Name of the signal.
     pub name: String,
+    /// Position in `metrics[]` of the entry that it serves; `None` = it is a want of the policy alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metric: Option<usize>,
     /// How far it can be trusted.
     pub quality: Quality,
     /// Share of the workers that should have a fresh sample and do, 0.0 to 1.0.

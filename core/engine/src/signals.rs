@@ -37,6 +37,15 @@ pub struct SignalId {
     pub window_s: u32,
 }
 
+impl SignalId {
+    /// What tells its history from that of any other signal, also of one that had the name before.
+    pub fn key(&self) -> String {
+        let SignalId { name, query, container, window_s } = self;
+        let of = |part: &Option<String>| part.as_ref().map_or_else(|| "-".to_owned(), |p| format!("{p:?}"));
+        format!("{name} {window_s} {} {}", of(container), of(query))
+    }
+}
+
 /// One measurement.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Sample {

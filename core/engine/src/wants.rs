@@ -84,20 +84,27 @@ pub fn signal_ids(job: &JobSpec, wants: &[SignalWant]) -> Vec<SignalId> {
     ids
 }
 
-/// The signals of a job in the order in which its policy is given them: first one per entry of `metrics[]`, then the
-/// policy's own wants. A want for a built-in signal that a metric brings already is served by that one, and stays
-/// required if either says so.
+/// The signals of a job in the order in which its policy is given them: first the policy's own wants, so that it finds
+/// what it asked for under a name that a metric has too, then one for each entry of `metrics[]`. A want and a metric of the
+/// same built-in signal, container and window are one, which is required if either says so.
 pub fn wanted(job: &JobSpec, wants: &[SignalWant]) -> Vec<Wanted> {
-    let metrics = job.scaling.as_ref().map(|s| s.metrics.as_slice()).unwrap_or_default();
-    let mut all: Vec<Wanted> = metrics.iter().enumerate().map(|(at, m)| of_metric(at, m)).collect();
-    for want in wants {
-        let own = of_want(job, want);
-        match all.iter_mut().find(|w| w.id.is_some() && w.id == own.id && w.name == own.name) {
+    let is_same = |a: &Wanted, b: &Wanted| a.metric.is_none() && a.id.is_some() && a.id == b.id;
+    let mut all: Vec<Wanted> = Vec::with_capacity(wants.len());
+    for want in wants.iter().map(|w| of_want(job, w)) {
+        match all.iter_mut().find(|w| is_same(w, &want)) {
             Some(same) => {
-                same.required |= own.required;
-                same.history_s = same.history_s.max(own.history_s);
+                same.required |= want.required;
+                same.history_s = same.history_s.max(want.history_s);
             }
-            None => all.push(own),
+            None => all.push(want),
+        }
+    }
+    let metrics = job.scaling.as_ref().map(|s| s.metrics.as_slice()).unwrap_or_default();
+    for metric in metrics.iter().enumerate().map(|(at, m)| of_metric(at, m)) {
+        let built_in = metric.id.as_ref().is_some_and(|id| id.query.is_none());
+        match all.iter_mut().find(|w| built_in && is_same(w, &metric)) {
+            Some(own) => *own = Wanted { history_s: own.history_s, ..metric },
+            None => all.push(metric),
         }
     }
     all

@@ -38,6 +38,7 @@ fn decision() -> Decision {
         }],
         signals: vec![SignalSeen {
             name: "cpu-utilisation".to_owned(),
+            metric: None,
             quality: Quality::Ok,
             coverage: 1.0,
             age_ms: 0,

@@ -62,7 +62,8 @@ pub enum Step {
 }
 
 impl ScalingInput {
-    /// The signal of that name, of whatever quality.
+    /// The signal of that name, of whatever quality: the policy's own want, also where a metric has that name for another
+    /// window or container.
     pub fn signal(&self, name: &str) -> Option<&Signal> {
         self.signals.iter().find(|s| s.name == name)
     }

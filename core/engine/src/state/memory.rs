@@ -36,7 +36,7 @@ pub struct Memory {
     pub placement: PlacementMemory,
     /// Failures in a row and open circuits, by module digest.
     pub circuits: BTreeMap<String, Circuit>,
-    /// Past means per signal name, oldest first, for policies that asked for history.
+    /// Past means by [`SignalId::key`](crate::signals::SignalId::key), oldest first, for policies that asked for history.
     pub history: BTreeMap<String, Vec<(Time, f64)>>,
     /// The last decision.
     pub last: Option<Decision>,

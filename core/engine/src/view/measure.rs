@@ -1,6 +1,6 @@
 //! One signal of one job: which samples count, how far they can be trusted, and what is kept as history.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::{Facts, Gauge, View, requests, should_have_sample};
 use crate::contract::{Quality, Signal, SignalShape};
@@ -163,11 +163,12 @@ fn assemble(
     };
     let used: Vec<Option<Sample>> = found.iter().map(sample).collect();
     let age_ms = used.iter().flatten().map(|s| facts.now.0.saturating_sub(s.at.0)).max().unwrap_or(0);
-    let history = facts.memory.history.get(&wanted.name).map(Vec::as_slice).unwrap_or_default();
+    let history =
+        wanted.id.as_ref().filter(|_| wanted.history_s > 0).and_then(|id| facts.memory.history.get(&id.key()));
+    let history = history.map(Vec::as_slice).unwrap_or_default();
     let oldest = facts.now.0.saturating_sub(u64::from(wanted.history_s) * 1000);
     let history: Vec<(Time, f64)> =
         history.iter().copied().filter(|(t, _)| t.0 >= oldest && t.0 < facts.now.0).collect();
-    let history = if wanted.history_s == 0 { Vec::new() } else { history };
     let note = note(&facts.job.key.namespace, &wanted, quality, found, (data, unclear));
     let signal = Signal {
         name: wanted.name.clone(),
@@ -182,7 +183,15 @@ fn assemble(
         history: history.iter().map(|(_, v)| *v).collect(),
         requests,
     };
-    let seen = SignalSeen { name: wanted.name.clone(), quality, coverage, age_ms, mean: mean(&signal), note };
+    let seen = SignalSeen {
+        name: wanted.name.clone(),
+        metric: wanted.metric,
+        quality,
+        coverage,
+        age_ms,
+        mean: mean(&signal),
+        note,
+    };
     let suspect = found.iter().map(|f| !matches!(f, Found::Fresh(_) | Found::NotDue)).collect();
     let gauge = Gauge { wanted, suspect, healthy_since: data.and_then(|d| d.healthy_since) };
     Measured { signal, seen, gauge }
@@ -254,18 +263,21 @@ fn mean(signal: &Signal) -> Option<f64> {
 /// more. At most 256 points per signal: a long history has its points further apart.
 pub fn remember(memory: &mut Memory, view: &View) {
     let now = Time(view.input.now_ms);
-    let keep = |name: &String| view.gauges.iter().find(|g| g.wanted.name == *name && g.wanted.history_s > 0);
-    memory.history.retain(|name, _| keep(name).is_some());
+    let mut kept = BTreeMap::new();
     for (gauge, seen) in view.gauges.iter().zip(&view.seen) {
         let length = u64::from(gauge.wanted.history_s) * 1000;
-        let (true, Quality::Ok | Quality::Partial, Some(mean)) = (length > 0, seen.quality, seen.mean) else {
-            continue;
-        };
-        let points = memory.history.entry(gauge.wanted.name.clone()).or_default();
-        points.retain(|(t, _)| t.0 >= now.0.saturating_sub(length) && *t <= now);
-        let due = points.last().is_none_or(|(t, _)| now.0 - t.0 >= (length / MAX_POINTS).max(1));
-        if due {
-            points.push((now, mean));
+        let Some(key) = gauge.wanted.id.as_ref().filter(|_| length > 0).map(SignalId::key) else { continue };
+        let mut points = memory.history.remove(&key).unwrap_or_default();
+        if let (Quality::Ok | Quality::Partial, Some(mean)) = (seen.quality, seen.mean) {
+            points.retain(|(t, _)| t.0 >= now.0.saturating_sub(length) && *t <= now);
+            let due = points.last().is_none_or(|(t, _)| now.0 - t.0 >= (length / MAX_POINTS).max(1));
+            if due {
+                points.push((now, mean));
+            }
+        }
+        if !points.is_empty() {
+            kept.insert(key, points);
         }
     }
+    memory.history = kept;
 }

@@ -89,12 +89,14 @@ pub fn build(facts: &Facts<'_>) -> View {
         let spec = measured.gauge.wanted.metric.and_then(|at| scaling.and_then(|s| s.metrics.get(at)));
         if let Some(spec) = spec {
             let signal = u32::try_from(signals.len()).unwrap_or(NONE);
-            metrics.push(Metric { kind: spec.kind, name: spec.name.clone(), signal, target: spec.target });
+            let metric = Metric { kind: spec.kind, name: spec.name.clone(), signal, target: spec.target };
+            metrics.push((measured.gauge.wanted.metric, metric));
         }
         signals.push(measured.signal);
         seen.push(measured.seen);
         gauges.push(measured.gauge);
     }
+    metrics.sort_by_key(|(at, _)| *at);
     let behavior = scaling.and_then(|s| s.behavior.as_ref());
     let input = ScalingInput {
         now_ms: now.0,
@@ -110,7 +112,7 @@ pub fn build(facts: &Facts<'_>) -> View {
         sizes: sizes_of(job, state, &pods),
         workers: columns(&pods),
         signals,
-        metrics,
+        metrics: metrics.into_iter().map(|(_, metric)| metric).collect(),
         capacity: facts.capacity,
         resize: resize_facts(job, state),
         config: scaling.map_or_else(|| "{}".to_owned(), |s| s.config.clone()),

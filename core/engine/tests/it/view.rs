@@ -241,6 +241,51 @@ fn history_is_kept_for_whom_asks_and_bounded() {
 }
 
 #[test]
+fn signals_of_one_name_are_shown_apart_and_have_histories_of_their_own() {
+    let want = |window, history| SignalWant {
+        name: "cpu-utilisation".into(),
+        query: None,
+        window_seconds: window,
+        history_seconds: history,
+        required: true,
+        direction: Direction::MoreMeansGrow,
+        low: 0.0,
+        high: 1.0,
+    };
+    let mut spec = job(1, 1, 10);
+    spec.scaling = Some(scaling(vec![metric(MetricKind::Pods, "qps", MetricTarget::AverageValue(1.0)), cpu(50)], true));
+    // The longer window is asked for by the policy alone, the shorter one by a metric too.
+    let mut look = Look::new(spec, 1, vec![want(120, 600), want(60, 600)], &[0.5]);
+    for (id, data) in &mut look.signals.signals {
+        let value = if id.window_s == 120 { 0.9 } else { 0.1 };
+        data.per_pod.values_mut().flat_map(|pods| pods.values_mut()).for_each(|s| s.value = value);
+    }
+    for s in 0..10 {
+        let view = look.at(NOW.plus(secs(s))).view();
+        remember(&mut look.memory, &view);
+    }
+    let view = look.view();
+    let signals = &view.input.signals;
+    assert_eq!(signals.iter().map(|s| s.window_ms).collect::<Vec<_>>(), [120_000, 60_000, 60_000]);
+    let history = |at: usize| signals[at].history.clone();
+    assert!(history(0).len() > 2, "{:?}", history(0));
+    assert_eq!(history(0), vec![0.9; history(0).len()]);
+    assert_eq!(history(1), vec![0.1; history(0).len()]);
+    let metrics: Vec<_> = view.input.metrics.iter().map(|m| (m.name.as_str(), m.signal)).collect();
+    assert_eq!(metrics, [("qps", 2), ("cpu", 1)], "in the order of the spec");
+    // The same name with another query is another signal.
+    let custom = |query: &str| SignalWant { name: "loss".into(), query: Some(query.into()), ..want(60, 600) };
+    for query in ["sum(a)", "sum(b)"] {
+        look.wants = vec![custom(query)];
+        look.signals = crate::common::signals(&look.job, &look.wants, &[(&look.pods[0].name.clone(), 0.5)]);
+        let view = look.at(NOW.plus(secs(20))).view();
+        assert!(view.input.signals[0].history.is_empty(), "{query}");
+        remember(&mut look.memory, &view);
+        assert_eq!(look.memory.history.len(), 1);
+    }
+}
+
+#[test]
 fn the_seed_is_of_the_job_and_the_decision() {
     let mut look = cpu_job(1, &[0.5]);
     let first = look.view().input.seed;

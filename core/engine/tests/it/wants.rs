@@ -108,12 +108,46 @@ fn a_metric_and_a_want_share_one_signal() {
 }
 
 #[test]
+fn a_policy_finds_its_own_want_before_a_metric_of_that_name() {
+    let mut spec = job(1, 2, 3);
+    let mut of_container = metric(MetricKind::ContainerResource, "cpu", MetricTarget::Utilization(70));
+    of_container.container = Some("train".into());
+    let queue = metric(MetricKind::External, "queue", MetricTarget::AverageValue(5.0));
+    spec.scaling = Some(scaling(vec![queue, of_container, cpu(70), cpu(90)], true));
+    let mut longer = want("cpu-utilisation", None);
+    longer.window_seconds = 120;
+    // The same query as the metric's: still its own, which the job's label may tell apart.
+    let own = [longer, want("cpu-utilisation", None), want("queue", Some("sum(queue)"))];
+    let all = wanted(&spec, &own);
+    let seen: Vec<_> = all
+        .iter()
+        .map(|w| {
+            let id = w.id.as_ref().unwrap();
+            (id.name.as_str(), id.window_s, id.container.as_deref(), w.metric)
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ("cpu-utilisation", 120, None, None),
+            // Asked for by both: one signal.
+            ("cpu-utilisation", 60, None, Some(2)),
+            ("queue", 60, None, None),
+            ("queue", 60, None, Some(0)),
+            ("cpu-utilisation", 60, Some("train"), Some(1)),
+            ("cpu-utilisation", 60, None, Some(3)),
+        ]
+    );
+    assert!(all[1].required && all[1].direction == Direction::MoreMeansGrow, "as the metric needs it");
+}
+
+#[test]
 fn what_nobody_serves_is_said() {
     let mut spec = job(1, 2, 3);
     spec.scaling =
         Some(scaling(vec![metric(MetricKind::ContainerResource, "cpu", MetricTarget::Utilization(5))], true));
     let all = wanted(&spec, &[want("made-up", None)]);
-    assert!(all[0].unservable.as_ref().unwrap().contains("containerResource.container"));
-    assert!(all[1].unservable.as_ref().unwrap().contains("made-up"));
+    assert!(all[0].unservable.as_ref().unwrap().contains("made-up"));
+    assert!(all[1].unservable.as_ref().unwrap().contains("containerResource.container"));
     assert!(signal_ids(&spec, &[want("made-up", None)]).is_empty());
 }
