@@ -69,6 +69,19 @@ fn a_change_keeps_its_input_and_a_hold_its_hash() {
 }
 
 #[test]
+fn all_inputs_are_kept_where_all_are_asked_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let log = DecisionLog::open(LogSettings { inputs: KeepInputs::All, ..LogSettings::new(dir.path()) }).unwrap();
+    log.write(entry(1, 2));
+    drop(log);
+    let lines = lines(&dir.path().join("decisions.jsonl"));
+    let [Line::Input { hash, input: kept }, Line::Decision { input: Some(of_hold), .. }] = &lines[..] else {
+        panic!("{lines:#?}")
+    };
+    assert_eq!((hash, kept), (of_hold, &input(1)));
+}
+
+#[test]
 fn files_rotate_within_their_cap_and_lose_nothing_in_between() {
     let dir = tempfile::tempdir().unwrap();
     let settings =

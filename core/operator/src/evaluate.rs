@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use eto_cycle::log::{DecisionLog, LogEntry, LogSettings};
+use eto_cycle::log::{DecisionLog, LogEntry};
 use eto_cycle::wants::WantsCache;
 use eto_engine::job::JobSpec;
 use eto_engine::signals::{SignalData, SignalId, SignalSet};
@@ -322,14 +322,7 @@ fn next_due(uid: &str, period: Duration, began: Instant, now: Instant) -> Instan
 
 /// Opens the decision log; `None` = there is to be none.
 pub fn open_log(settings: &settings::DecisionLog) -> Result<Option<Arc<DecisionLog>>, EvaluatorError> {
-    if settings.dir.as_os_str().is_empty() {
-        return Ok(None);
-    }
-    let log = LogSettings {
-        max_bytes: u64::from(settings.max_mebibytes) * 1024 * 1024,
-        max_files: settings.files,
-        ..LogSettings::new(&settings.dir)
-    };
+    let Some(log) = settings.log() else { return Ok(None) };
     DecisionLog::open(log)
         .map(|log| Some(Arc::new(log)))
         .map_err(|e| EvaluatorError::Log { path: settings.dir.display().to_string(), message: e.to_string() })

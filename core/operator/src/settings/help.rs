@@ -124,6 +124,11 @@ const TEXT: &[(&str, &str)] = &[
     ("images.architecture", "Architecture of the nodes, for images of several and pods that name none"),
     ("images.timeout", "Deadline of one reading, all requests together; at most 15s"),
     ("decision-log.dir", "Directory of the decision log (JSON lines, decisions.jsonl); empty = none"),
+    (
+        "decision-log.inputs",
+        "Which inputs of policies it keeps whole, to ask again: all, changes (of decisions that moved the size, were \
+         limited or failed), none",
+    ),
     ("decision-log.max-mebibytes", "Size at which the decision log is rotated"),
     ("decision-log.files", "Rotated decision logs to keep"),
     (

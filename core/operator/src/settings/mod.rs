@@ -4,6 +4,7 @@
 //! `ETO_PROMETHEUS_URL`, the command line as `--prometheus-url`. The set of paths is read off [`Settings::default`],
 //! so that file, environment, flags, help and `--print-settings` can't drift apart.
 
+mod decision_log;
 mod duration;
 mod gateway;
 mod help;
@@ -19,6 +20,7 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
+pub use decision_log::DecisionLog;
 pub use duration::Span;
 pub use gateway::Gateway;
 pub use images::{Images, names};
@@ -237,21 +239,6 @@ pub struct Server {
 impl Default for Server {
     fn default() -> Self {
         Server { address: SocketAddr::from(([0, 0, 0, 0], 8080)), per_job_metrics: false }
-    }
-}
-
-/// `[decision-log]`: JSON lines, rotated by size. An empty directory means none is written.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(default, deny_unknown_fields, rename_all = "kebab-case")]
-pub struct DecisionLog {
-    pub dir: PathBuf,
-    pub max_mebibytes: u32,
-    pub files: u32,
-}
-
-impl Default for DecisionLog {
-    fn default() -> Self {
-        DecisionLog { dir: PathBuf::new(), max_mebibytes: 100, files: 5 }
     }
 }
 

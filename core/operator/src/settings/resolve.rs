@@ -187,6 +187,8 @@ fn read_file(
 #[cfg(test)]
 mod tests {
     #![allow(clippy::unwrap_used)]
+    use eto_cycle::log::KeepInputs;
+
     use super::*;
 
     fn resolved(file: &str, environment: &[(&str, &str)], flags: &[&str]) -> Result<Settings, SettingsError> {
@@ -287,6 +289,21 @@ mod tests {
         let mirrors = with("mirrors = \"docker.io=a, docker.io=b:5000,ghcr.io=a\"").unwrap().images.mirrors().unwrap();
         assert_eq!(mirrors["docker.io"], ["a", "b:5000"]);
         assert_eq!(mirrors["ghcr.io"], ["a"]);
+    }
+
+    #[test]
+    fn the_decision_log_keeps_the_inputs_that_are_asked_for() {
+        let with = |line: &str| resolved(&format!("[decision-log]\ndir = \"/log\"\n{line}\n"), &[], &[]);
+        let kept = |line: &str| with(line).unwrap().decision_log.log().unwrap().inputs;
+        assert_eq!(kept(""), KeepInputs::Changes);
+        assert_eq!(kept("inputs = \"all\""), KeepInputs::All);
+        assert_eq!(kept("inputs = \"none\""), KeepInputs::None);
+        let said = |line: &str| with(line).unwrap_err().to_string();
+        let text = said("inputs = \"every\"");
+        assert!(text.starts_with("settings.toml, line 3: `decision-log.inputs` = \"every\""), "{text}");
+        assert!(text.contains("`all`, `changes`, `none`"), "{text}");
+        assert!(said("input = \"all\"").ends_with("did you mean `decision-log.inputs`?"));
+        assert!(Settings::default().decision_log.log().is_none(), "without a directory there is none");
     }
 
     #[test]
