@@ -105,7 +105,8 @@ pub struct MetricSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceMetric {
-    /// `cpu`, `memory`, or a GPU resource such as `nvidia.com/gpu`.
+    /// `cpu`, `memory`, `nvidia.com/gpu` or `nvidia.com/mig-...`. Either of the two GPU names means all GPUs and MIG
+    /// instances of a worker. GPUs of other makers have no built-in signal: use a metric of type Pods.
     pub name: String,
     pub target: MetricTarget,
 }
@@ -116,7 +117,7 @@ pub struct ResourceMetric {
 pub struct ContainerResourceMetric {
     /// Name of the container.
     pub container: String,
-    /// Name of the resource.
+    /// Name of the resource, as for `resource`.
     pub name: String,
     pub target: MetricTarget,
 }

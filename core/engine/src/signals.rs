@@ -22,6 +22,17 @@ pub mod builtin {
     pub const THROUGHPUT: &str = "training-throughput";
     /// All of them.
     pub const ALL: [&str; 5] = [CPU, MEMORY, GPU, GPU_MEMORY, THROUGHPUT];
+
+    /// The signal that measures a Kubernetes resource. Of GPUs those that NVIDIA's exporter tells of: whole ones and MIG
+    /// instances, which are summed, as the signal sums them.
+    pub fn of_resource(name: &str) -> Option<&'static str> {
+        match name {
+            "cpu" => Some(CPU),
+            "memory" => Some(MEMORY),
+            "nvidia.com/gpu" => Some(GPU),
+            _ => name.starts_with("nvidia.com/mig-").then_some(GPU),
+        }
+    }
 }
 
 /// What identifies a signal to fetch: jobs that want the same one share the query.

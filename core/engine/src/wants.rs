@@ -179,12 +179,12 @@ fn source(metric: &MetricSpec) -> Result<Source, String> {
             if metric.kind == MetricKind::ContainerResource && metric.container.is_none() {
                 return Err(format!("metric {:?}: set containerResource.container", metric.name));
             }
-            match metric.name.as_str() {
-                "cpu" => built_in(builtin::CPU),
-                "memory" => built_in(builtin::MEMORY),
-                "nvidia.com/gpu" => built_in(builtin::GPU),
-                other => Err(format!(
-                    "resource {other:?} has no signal: use cpu, memory or nvidia.com/gpu, or a metric of type Pods"
+            match builtin::of_resource(&metric.name) {
+                Some(signal) => built_in(signal),
+                None => Err(format!(
+                    "resource {:?} has no signal: use cpu, memory, nvidia.com/gpu or nvidia.com/mig-*; for GPUs of other makers a \
+                     metric of type Pods, by the name that their exporter gives it",
+                    metric.name
                 )),
             }
         }

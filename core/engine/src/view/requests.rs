@@ -41,12 +41,12 @@ pub(crate) fn mend(job: &JobSpec, pods: &[&Pod], gauges: &[Gauge]) -> Option<Men
         if !matches!(metric.target, MetricTarget::Utilization(_)) {
             continue;
         }
-        let Some((field, amount)) = resource(&metric.name) else { continue };
+        let Some(amount) = resource(&metric.name) else { continue };
         let container = metric.container.as_deref().filter(|_| metric.kind == MetricKind::ContainerResource);
-        if let Some(name) = lacking(job, pods, container, field, amount) {
+        if let Some(name) = lacking(job, pods, container, &metric.name, amount) {
+            let field = &metric.name;
             let message = format!(
-                "metric {}: set resources.requests.{field} on container {name:?} (or aim at an averageValue)",
-                metric.name
+                "metric {field}: set resources.requests.{field} on container {name:?} (or aim at an averageValue)"
             );
             return Some(Mend { reason: ConditionReason::MissingRequest, message });
         }
@@ -56,18 +56,18 @@ pub(crate) fn mend(job: &JobSpec, pods: &[&Pod], gauges: &[Gauge]) -> Option<Men
 
 type Amount = fn(&WorkerRequest) -> f64;
 
-fn resource(name: &str) -> Option<(&'static str, Amount)> {
-    match name {
-        "cpu" => Some(("cpu", |r| r.cpu)),
-        "memory" => Some(("memory", |r| r.memory)),
-        "nvidia.com/gpu" => Some(("nvidia.com/gpu", |r| r.gpus)),
+fn resource(name: &str) -> Option<Amount> {
+    match builtin::of_resource(name)? {
+        builtin::CPU => Some(|r| r.cpu),
+        builtin::MEMORY => Some(|r| r.memory),
+        builtin::GPU => Some(|r| r.gpus),
         _ => None,
     }
 }
 
 /// The name of a container that lacks the request, if one does. A GPU is needed in one container only: a side-car
 /// without one is as it should be.
-fn lacking(job: &JobSpec, pods: &[&Pod], container: Option<&str>, field: &str, amount: Amount) -> Option<String> {
+fn lacking(job: &JobSpec, pods: &[&Pod], container: Option<&str>, resource: &str, amount: Amount) -> Option<String> {
     let template = job.template.as_ref()?;
     if let Some(name) = container {
         let there = template.containers.get(name).is_some_and(|r| amount(r) > 0.0);
@@ -82,6 +82,6 @@ fn lacking(job: &JobSpec, pods: &[&Pod], container: Option<&str>, field: &str, a
         return bare.then(|| "of the template".to_owned());
     }
     let bare: Vec<&String> = template.containers.iter().filter(|(_, r)| amount(r) <= 0.0).map(|(n, _)| n).collect();
-    let enough = field == "nvidia.com/gpu" && bare.len() < template.containers.len();
+    let enough = builtin::of_resource(resource) == Some(builtin::GPU) && bare.len() < template.containers.len();
     if enough { None } else { bare.first().map(|n| (*n).clone()) }
 }

@@ -142,6 +142,22 @@ fn a_policy_finds_its_own_want_before_a_metric_of_that_name() {
 }
 
 #[test]
+fn gpus_that_the_exporter_tells_of_are_measured_and_others_are_not() {
+    let of = |name: &str| {
+        let mut spec = job(1, 2, 3);
+        spec.scaling = Some(scaling(vec![metric(MetricKind::Resource, name, MetricTarget::Utilization(50))], false));
+        wanted(&spec, &[]).remove(0)
+    };
+    for name in ["nvidia.com/gpu", "nvidia.com/mig-1g.5gb"] {
+        assert_eq!(of(name).id.unwrap().name, "gpu-utilisation", "{name}");
+    }
+    for name in ["amd.com/gpu", "gpu.intel.com/i915", "example.com/mig-1g"] {
+        let why = of(name).unservable.unwrap();
+        assert!(why.contains(name) && why.contains("nvidia.com/mig-*") && why.contains("type Pods"), "{why}");
+    }
+}
+
+#[test]
 fn what_nobody_serves_is_said() {
     let mut spec = job(1, 2, 3);
     spec.scaling =
