@@ -1,14 +1,21 @@
 //! GPU readings through NVML, where there is an NVIDIA driver.
 
 use std::collections::{HashMap, HashSet};
+use std::time::Duration;
 
-use nvml_wrapper::Nvml;
+use eto_engine::time::Time;
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::{Device, Nvml};
+
+/// How long the last sample of a process stands in where the driver has none that is newer. It samples several times a
+/// second, but tells of it with a delay.
+const STANDS: Duration = Duration::from_secs(10);
 
 /// GPU use of one process, in whole GPUs' worth (2 GPUs at 50 % are 1.0).
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct GpuUse {
+    /// `None` = it is not known of one of its GPUs: a sum without that one would be too small.
     pub busy: Option<f64>,
     pub memory: Option<f64>,
 }
@@ -17,30 +24,48 @@ pub struct GpuUse {
 #[derive(Debug)]
 pub struct Gpus {
     nvml: Nvml,
-    /// Per device: the time stamp of the newest sample taken, so that each is counted once.
-    seen: HashMap<u32, u64>,
+    devices: HashMap<u32, Samples>,
+}
+
+/// What was sampled on one device.
+#[derive(Debug, Default)]
+struct Samples {
+    /// Time stamp of the newest one taken, so that each is counted once.
+    newest: u64,
+    /// Process -> its newest one, and when that was taken.
+    of: HashMap<u32, (f64, Time)>,
 }
 
 impl Gpus {
     /// The GPUs, or why there are none to read.
     pub fn open() -> Result<Gpus, String> {
         match Nvml::init() {
-            Ok(nvml) => Ok(Gpus { nvml, seen: HashMap::new() }),
+            Ok(nvml) => Ok(Gpus { nvml, devices: HashMap::new() }),
             Err(error) => Err(format!("no GPU can be read on this machine: {error}")),
         }
     }
 
     /// What each process used since the last look. A process that is on no GPU is not in the answer.
-    pub fn read(&mut self) -> Result<HashMap<u32, GpuUse>, String> {
+    pub fn read(&mut self, now: Time) -> Result<HashMap<u32, GpuUse>, String> {
         let mut uses = HashMap::new();
+        let mut unknown = HashSet::new();
         let count = self.nvml.device_count().map_err(|e| format!("NVML does not count the GPUs: {e}"))?;
         for index in 0..count {
-            self.read_device(index, &mut uses).map_err(|e| format!("GPU {index} can't be read: {e}"))?;
+            let all = (&mut uses, &mut unknown);
+            self.read_device(index, now, all).map_err(|e| format!("GPU {index} can't be read: {e}"))?;
+        }
+        for pid in unknown {
+            uses.entry(pid).or_default().busy = None;
         }
         Ok(uses)
     }
 
-    fn read_device(&mut self, index: u32, uses: &mut HashMap<u32, GpuUse>) -> Result<(), NvmlError> {
+    fn read_device(
+        &mut self,
+        index: u32,
+        now: Time,
+        (uses, unknown): (&mut HashMap<u32, GpuUse>, &mut HashSet<u32>),
+    ) -> Result<(), NvmlError> {
         let device = self.nvml.device_by_index(index)?;
         let total = device.memory_info()?.total;
         let mut on_device = HashSet::new();
@@ -50,29 +75,71 @@ impl Gpus {
                 add(&mut uses.entry(process.pid).or_default().memory, share(bytes, total));
             }
         }
-        let last = self.seen.get(&index).copied().unwrap_or(0);
+        let samples = self.devices.entry(index).or_default();
+        let fresh = samples.take(&device)?;
+        let Some(fresh) = fresh else {
+            unknown.extend(on_device);
+            return Ok(());
+        };
+        // Asked only where it decides: no process has a sample.
+        let is_idle = fresh.is_empty() && device.utilization_rates().is_ok_and(|rates| rates.gpu == 0);
+        for (pid, busy) in samples.busy(&on_device, &fresh, is_idle, now) {
+            match busy {
+                Some(busy) => add(&mut uses.entry(pid).or_default().busy, busy),
+                None => drop(unknown.insert(pid)),
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Samples {
+    /// The newest sample of each process since the last look, as a share of the device; `None` = this device does not tell
+    /// per process (old GPUs, and MIG instances).
+    fn take(&mut self, device: &Device<'_>) -> Result<Option<HashMap<u32, f64>>, NvmlError> {
+        let last = self.newest;
         let samples = match device.process_utilization_stats(last) {
-            // No process did anything since the last look.
             Err(NvmlError::NotFound) => Vec::new(),
-            // Old GPUs, and MIG instances, do not tell per process.
-            Err(NvmlError::NotSupported) => return Ok(()),
+            Err(NvmlError::NotSupported) => return Ok(None),
             other => other?,
         };
-        let mut newest: HashMap<u32, (u64, u32)> = HashMap::new();
+        let mut newest: HashMap<u32, (u64, f64)> = HashMap::new();
         for sample in samples.iter().filter(|s| s.timestamp > last && s.sm_util <= 100) {
             let entry = newest.entry(sample.pid).or_default();
             if sample.timestamp >= entry.0 {
-                *entry = (sample.timestamp, sample.sm_util);
+                *entry = (sample.timestamp, f64::from(sample.sm_util) / 100.0);
             }
-            let seen = self.seen.entry(index).or_default();
-            *seen = (*seen).max(sample.timestamp);
+            self.newest = self.newest.max(sample.timestamp);
         }
-        for pid in on_device {
-            // It holds a context on this GPU; without a sample it was idle since the last look.
-            let busy = newest.get(&pid).map_or(0.0, |(_, per_cent)| f64::from(*per_cent) / 100.0);
-            add(&mut uses.entry(pid).or_default().busy, busy);
-        }
-        Ok(())
+        Ok(Some(newest.into_iter().map(|(pid, (_, busy))| (pid, busy)).collect()))
+    }
+
+    /// How busy each of these processes keeps the device, given the samples since the last look.
+    ///
+    /// The driver has samples of processes that did something. So one without is idle where others have one, or where the
+    /// whole device is idle. Else there is just no newer sample yet: the last one stands in for a while, and then nobody
+    /// knows. A busy GPU must not read as an idle one.
+    fn busy(
+        &mut self,
+        on_device: &HashSet<u32>,
+        fresh: &HashMap<u32, f64>,
+        is_idle: bool,
+        now: Time,
+    ) -> Vec<(u32, Option<f64>)> {
+        self.of.retain(|pid, (_, at)| on_device.contains(pid) && now.since(*at) <= STANDS);
+        let idle = is_idle || !fresh.is_empty();
+        let mut busy = |pid: u32| match fresh.get(&pid) {
+            Some(busy) => {
+                self.of.insert(pid, (*busy, now));
+                Some(*busy)
+            }
+            None if idle => {
+                self.of.remove(&pid);
+                Some(0.0)
+            }
+            None => self.of.get(&pid).map(|(busy, _)| *busy),
+        };
+        on_device.iter().map(|pid| (*pid, busy(*pid))).collect()
     }
 }
 
@@ -100,11 +167,44 @@ mod tests {
         assert_eq!(sum, Some(0.75));
     }
 
+    /// When it is looked, in seconds; what is sampled since the look before; whether the device is idle.
+    type Look<'a> = (u64, &'a [(u32, f64)], bool);
+
+    /// What is told of processes 1 and 2 at each look.
+    fn told(looks: &[Look<'_>]) -> Vec<[Option<f64>; 2]> {
+        let mut samples = Samples::default();
+        let mut look = |(second, fresh, is_idle): &Look<'_>| {
+            let fresh = fresh.iter().copied().collect();
+            let told: HashMap<_, _> =
+                samples.busy(&HashSet::from([1, 2]), &fresh, *is_idle, Time(second * 1000)).into_iter().collect();
+            [told[&1], told[&2]]
+        };
+        looks.iter().map(&mut look).collect()
+    }
+
+    #[test]
+    fn without_a_newer_sample_a_busy_gpu_does_not_read_as_idle() {
+        let both: &[(u32, f64)] = &[(1, 0.9), (2, 0.4)];
+        let got = told(&[(1, both, false), (2, &[], false), (11, &[], false), (12, &[], false), (13, both, false)]);
+        let known = [Some(0.9), Some(0.4)];
+        assert_eq!(got, [known, known, known, [None, None], known], "the last one stands for ten seconds");
+        assert_eq!(told(&[(1, &[], false)]), [[None, None]], "nothing was ever sampled");
+    }
+
+    #[test]
+    fn an_idle_gpu_and_an_idle_process_read_as_idle() {
+        let both: &[(u32, f64)] = &[(1, 0.9), (2, 0.4)];
+        assert_eq!(told(&[(1, both, false), (2, &[], true)])[1], [Some(0.0), Some(0.0)]);
+        let got = told(&[(1, both, false), (2, &[(1, 0.8)], false), (3, &[], false)]);
+        assert_eq!(got[1], [Some(0.8), Some(0.0)], "process 2 did nothing while 1 did");
+        assert_eq!(got[2], [Some(0.8), None], "and what it does now is not known");
+    }
+
     #[test]
     fn a_machine_without_a_driver_says_so_and_one_with_it_can_be_read() {
         match Gpus::open() {
             Err(why) => assert!(why.contains("no GPU can be read"), "{why}"),
-            Ok(mut gpus) => assert!(gpus.read().is_ok()),
+            Ok(mut gpus) => assert!(gpus.read(Time(1000)).is_ok()),
         }
     }
 }

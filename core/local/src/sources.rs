@@ -64,7 +64,7 @@ impl Sources {
             return;
         }
         let table = self.proc.table();
-        let gpu_uses = match self.gpus.as_mut().map(Gpus::read) {
+        let gpu_uses = match self.gpus.as_mut().map(|gpus| gpus.read(now)) {
             Some(Ok(uses)) => {
                 self.usage.gpu_trouble = None;
                 uses
@@ -125,15 +125,17 @@ impl Sources {
 
 fn gpu_of(uses: &HashMap<u32, GpuUse>, pids: &[i32]) -> GpuUse {
     let mut sum = GpuUse::default();
+    let mut is_known = true;
     for used in pids.iter().filter_map(|pid| uses.get(&u32::try_from(*pid).ok()?)) {
-        if let Some(busy) = used.busy {
-            add(&mut sum.busy, busy);
+        match used.busy {
+            Some(busy) => add(&mut sum.busy, busy),
+            None => is_known = false,
         }
         if let Some(memory) = used.memory {
             add(&mut sum.memory, memory);
         }
     }
-    sum
+    GpuUse { busy: sum.busy.filter(|_| is_known), ..sum }
 }
 
 #[cfg(test)]
@@ -181,5 +183,7 @@ mod tests {
         ]);
         assert_eq!(gpu_of(&uses, &[10, 11, 12]), GpuUse { busy: Some(0.75), memory: Some(0.1) });
         assert_eq!(gpu_of(&uses, &[12]), GpuUse::default());
+        let partly = HashMap::from([(10, GpuUse { busy: Some(0.5), memory: Some(0.1) }), (11, GpuUse::default())]);
+        assert_eq!(gpu_of(&partly, &[10, 11]).busy, None, "a part of the sum is no measurement of the whole");
     }
 }
