@@ -1,14 +1,5 @@
-//! HPA's controller-level cases (table L of the reference on autoscalers) with a small native policy that computes
-//! HPA's ratio. The `hpa` module itself is tested by its own crate through the real host.
-//!
-//! Rows that do not apply:
-//! - min 0 (`TestZeroMinReplicasDesiredZero`, `TestZeroReplicas`, `TestScaleToZeroBehavior`): a job has at least one
-//!   worker; `suspend` is its zero.
-//! - selectors (`TestConditionInvalidSelector*`, ambiguous selectors) and the scale subresource
-//!   (`TestConditionFailedGetScale`, `...FailedUpdateScale`, conflict retries): the operator owns its pods by UID and
-//!   reads no other object's scale.
-//! - `TestMoreReplicasThanSpecNoScale`, the broken-metric rows, `TestNoBackoffUpscaleCMNoBackoffCpu`: arithmetic of
-//!   several metrics, which is the module's.
+//! The controller-level cases of HPA (`horizontal_test.go`) with a small native policy that computes
+//! HPA's ratio. The `hpa` module itself is tested by `policies/conformance`, natively and through the real host.
 
 use eto_engine::contract::{MetricKind, MetricTarget};
 use eto_engine::decision::Limiter;
@@ -16,6 +7,108 @@ use eto_engine::state::{ConditionKind, ConditionReason};
 use eto_engine::{conditions, plan};
 
 use crate::common::*;
+
+/// The tests that decide a size or say why there is none. A row is run here, or it says why not.
+const TABLE: &[&str] = &[
+    "TestScaleDownStabilizeInitialSize",
+    "TestStabilizeDownscale",
+    "TestMaxReplicas",
+    "TestMinReplicas",
+    "TestZeroMinReplicasDesiredZero",
+    "TestMinReplicasDesiredZero",
+    "TestZeroReplicas",
+    "TestTooFewReplicas",
+    "TestTooManyReplicas",
+    "TestScaleUpRCImmediately",
+    "TestScaleDownRCImmediately",
+    "TestUpscaleCap",
+    "TestUpscaleCapGreaterThanMaxReplicas",
+    "TestMoreReplicasThanSpecNoScale",
+    "TestScaleUpOneMetricEmpty",
+    "TestScaleUpOneMetricInvalid",
+    "TestNoScaleDownOneMetricEmpty",
+    "TestNoScaleDownOneMetricInvalid",
+    "TestNoBackoffUpscaleCMNoBackoffCpu",
+    "TestEventCreated",
+    "TestEventNotCreated",
+    "TestConditionInvalidSelectorMissing",
+    "TestConditionInvalidSelectorUnparsable",
+    "TestConditionFailedGetMetrics",
+    "TestConditionFailedGetScale",
+    "TestConditionFailedUpdateScale",
+    "TestConditionNoAmbiguousSelectorWhenNoSelectorOverlapBetweenHPAs",
+    "TestConditionAmbiguousSelectorWhenFullSelectorOverlapBetweenHPAs",
+    "TestConditionAmbiguousSelectorWhenPartialSelectorOverlapBetweenHPAs",
+    "TestScaleToZeroBehavior",
+];
+
+/// Rows that are run, each with what runs it.
+const RUN: &[(&str, fn())] = &[
+    ("TestScaleDownStabilizeInitialSize", the_size_at_first_sight_is_the_first_recommendation),
+    ("TestStabilizeDownscale", a_recent_higher_recommendation_holds_a_shrink),
+    ("TestMaxReplicas", sizes_and_limits),
+    ("TestMinReplicas", sizes_and_limits),
+    ("TestMinReplicasDesiredZero", sizes_and_limits),
+    ("TestTooFewReplicas", outside_its_range_a_job_moves_at_once_and_nobody_is_asked),
+    ("TestTooManyReplicas", outside_its_range_a_job_moves_at_once_and_nobody_is_asked),
+    ("TestScaleUpRCImmediately", outside_its_range_a_job_moves_at_once_and_nobody_is_asked),
+    ("TestScaleDownRCImmediately", outside_its_range_a_job_moves_at_once_and_nobody_is_asked),
+    ("TestUpscaleCap", the_upscale_cap_is_a_rate_where_the_user_gave_one),
+    ("TestUpscaleCapGreaterThanMaxReplicas", the_upscale_cap_is_a_rate_where_the_user_gave_one),
+    ("TestNoBackoffUpscaleCMNoBackoffCpu", the_larger_of_two_metrics_grows_a_job_to_its_maximum_at_once),
+    ("TestEventCreated", sizes_and_limits),
+    ("TestEventNotCreated", sizes_and_limits),
+    ("TestConditionFailedGetMetrics", a_metric_without_samples_is_named_by_its_kind),
+];
+
+const NO_ZERO: &str = "a job has at least one worker; `suspend` is its zero";
+const THE_MODULES: &str = "arithmetic of metrics, which is the module's: policies/conformance runs it";
+const NO_SELECTOR: &str = "the operator owns its pods by UID and reads no other object's scale";
+
+/// Rows that are not run, each with the reason.
+const NOT_RUN: &[(&str, &str)] = &[
+    ("TestZeroMinReplicasDesiredZero", NO_ZERO),
+    ("TestZeroReplicas", NO_ZERO),
+    ("TestScaleToZeroBehavior", NO_ZERO),
+    ("TestMoreReplicasThanSpecNoScale", THE_MODULES),
+    ("TestScaleUpOneMetricEmpty", THE_MODULES),
+    ("TestScaleUpOneMetricInvalid", THE_MODULES),
+    ("TestNoScaleDownOneMetricEmpty", THE_MODULES),
+    ("TestNoScaleDownOneMetricInvalid", THE_MODULES),
+    ("TestConditionInvalidSelectorMissing", NO_SELECTOR),
+    ("TestConditionInvalidSelectorUnparsable", NO_SELECTOR),
+    ("TestConditionFailedGetScale", NO_SELECTOR),
+    ("TestConditionFailedUpdateScale", NO_SELECTOR),
+    ("TestConditionNoAmbiguousSelectorWhenNoSelectorOverlapBetweenHPAs", NO_SELECTOR),
+    ("TestConditionAmbiguousSelectorWhenFullSelectorOverlapBetweenHPAs", NO_SELECTOR),
+    ("TestConditionAmbiguousSelectorWhenPartialSelectorOverlapBetweenHPAs", NO_SELECTOR),
+];
+
+#[test]
+fn every_row_is_run_or_says_why_not() {
+    for row in TABLE {
+        let run = RUN.iter().filter(|(name, _)| name == row).count();
+        let not = NOT_RUN.iter().filter(|(name, _)| name == row).count();
+        assert_eq!(run + not, 1, "{row}: run {run} times, and not {not} times");
+    }
+    assert_eq!(RUN.len() + NOT_RUN.len(), TABLE.len(), "a name that is no row");
+    for (_, run) in RUN {
+        run();
+    }
+}
+
+#[test]
+fn the_larger_of_two_metrics_grows_a_job_to_its_maximum_at_once() {
+    let mut spec = job(1, 3, 5);
+    let qps = metric(MetricKind::Pods, "qps", MetricTarget::AverageValue(15.0));
+    spec.scaling = Some(scaling(vec![qps, cpu(10)], false));
+    // Requests per second as well as cores: 4 workers by the one, 600 by the other.
+    let mut look = Look::new(spec, 3, vec![], &[20.0, 10.0, 30.0]);
+    // A resize of a moment ago holds up no growth.
+    look.memory.recommendations = vec![(ago(1), 3)];
+    let d = look.decide(&ratio_policy());
+    assert_eq!((d.proposed, d.target, d.limits[0].by), (Some(600), 5, Limiter::TooManyReplicas));
+}
 
 fn decide(min: u32, size: u32, max: u32, target: u32, levels: &[f64]) -> (u32, Vec<Limiter>) {
     let mut spec = job(min, size, max);
@@ -79,12 +172,14 @@ fn the_size_at_first_sight_is_the_first_recommendation() {
 
 #[test]
 fn a_recent_higher_recommendation_holds_a_shrink() {
-    let mut spec = job(1, 5, 5);
-    spec.scaling = Some(scaling(vec![cpu(100)], false));
-    let mut look = Look::new(spec, 5, vec![], &[0.5; 5]);
-    look.memory.recommendations = vec![(ago(600), 10), (ago(60), 4)];
-    let d = look.decide(&ratio_policy());
-    assert_eq!((d.target, d.limits[0].by), (4, Limiter::ScaleDownStabilized));
+    for size in [4, 5] {
+        let mut spec = job(1, size, 5);
+        spec.scaling = Some(scaling(vec![cpu(100)], false));
+        let mut look = Look::new(spec, size, vec![], &[0.5; 5]);
+        look.memory.recommendations = vec![(ago(600), 10), (ago(60), 4)];
+        let d = look.decide(&ratio_policy());
+        assert_eq!((d.target, d.limits[0].by), (4, Limiter::ScaleDownStabilized), "{size}");
+    }
 }
 
 #[test]
@@ -164,6 +259,21 @@ fn a_missing_request_names_the_field_to_set() {
     let active = all.iter().find(|c| c.kind == ConditionKind::ScalingActive).unwrap();
     assert_eq!((active.status, active.reason), (false, ConditionReason::MissingRequest));
     assert!(active.message.contains("set resources.requests.cpu on container \"sidecar\""), "{}", active.message);
+}
+
+#[test]
+fn a_mig_instance_is_a_request_for_gpus() {
+    let mig = "nvidia.com/mig-1g.5gb";
+    let mut spec = job(1, 2, 5);
+    spec.scaling = Some(scaling(vec![metric(MetricKind::Resource, mig, MetricTarget::Utilization(50))], false));
+    let mut look = Look::new(spec, 2, vec![], &[1.0, 1.0]);
+    let mend = look.decide(&ratio_policy()).mend.unwrap().message;
+    assert!(mend.contains("set resources.requests.nvidia.com/mig-1g.5gb on container \"train\""), "{mend}");
+    let template = look.job.template.as_mut().unwrap();
+    template.containers.get_mut("train").unwrap().gpus = 1.0;
+    look.pods.iter_mut().for_each(|p| p.request.gpus = 1.0);
+    let d = look.decide(&ratio_policy());
+    assert_eq!((d.mend, d.target), (None, 4), "twice the target");
 }
 
 #[test]

@@ -51,7 +51,8 @@ pub const NOT_THE_POLICYS: &[(&str, &str)] = &[
     ),
     ("TestStoreScaleEvents", "the log of scale events is the guard's (core/engine)"),
     (
-        "TestMaxReplicas, TestMinReplicas, TestUpscaleCap, TestTooFewReplicas, TestTooManyReplicas, TestScaleUpRCImmediately, TestScaleDownRCImmediately",
+        "TestMaxReplicas, TestMinReplicas, TestMinReplicasDesiredZero, TestUpscaleCap*, TestTooFewReplicas, TestTooManyReplicas, \
+         TestScaleUpRCImmediately, TestScaleDownRCImmediately",
         "clamping to minReplicas and maxReplicas is the guard's (core/engine)",
     ),
     (
@@ -59,7 +60,8 @@ pub const NOT_THE_POLICYS: &[(&str, &str)] = &[
         "a job is stopped by `suspend`; `minReplicas` is at least 1 unless the job allows 0",
     ),
     (
-        "TestConditionInvalidSelector*, TestConditionFailedGetScale, TestConditionFailedUpdateScale, ambiguous selectors",
+        "TestConditionInvalidSelector*, TestConditionFailedGetScale, TestConditionFailedUpdateScale, TestConditionNoAmbiguousSelector*, \
+         TestConditionAmbiguousSelector*",
         "workers are found by owner, not by a selector, and the size is not read from a scale subresource",
     ),
     ("TestEventCreated, TestEventNotCreated: the events", "events are the operator's; the sizes are run"),

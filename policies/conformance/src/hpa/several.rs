@@ -28,6 +28,7 @@ pub(super) fn rows() -> Vec<Fixture> {
             &json!(70.0),
             &json!({ "target": 7, "reasons": ["AboveTarget", "BelowTarget"] }),
         ),
+        no_backoff(),
         failed("Resource", "FailedGetResourceMetric", &json!({ "Utilization": 50 })),
         failed("ContainerResource", "FailedGetContainerResourceMetric", &json!({ "Utilization": 50 })),
         failed("Pods", "FailedGetPodsMetric", &json!({ "AverageValue": 5.0 })),
@@ -53,6 +54,25 @@ fn two(name: &str, size: u32, (percent, levels): (u32, &[f64]), queue: &Value, e
         "sizes": { "target": size },
     });
     fixture(&format!("L {name}"), input, expect)
+}
+
+/// CPU and requests per second, which have the same levels. The maximum, 5, is the guard's.
+fn no_backoff() -> Fixture {
+    let levels = [20.0, 10.0, 30.0];
+    let input = json!({
+        "now_ms": NOW, "config": CONFIG, "workers": 3,
+        "signals": { "cpu": { "values": levels.map(|l| 2.0 * l), "requests": [2.0, 2.0, 2.0] }, "qps": levels },
+        "metrics": [
+            { "kind": "Pods", "name": "qps", "signal": 1, "target": { "AverageValue": 15.0 } },
+            { "kind": "Resource", "name": "cpu", "signal": 0, "target": { "Utilization": 10 } },
+        ],
+        "sizes": { "target": 3 },
+    });
+    fixture(
+        "L TestNoBackoffUpscaleCMNoBackoffCpu",
+        input,
+        &json!({ "target": 600, "reasons": ["AboveTarget", "AboveTarget"] }),
+    )
 }
 
 /// `TestConditionFailedGetMetrics`.
