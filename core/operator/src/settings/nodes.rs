@@ -134,7 +134,7 @@ mod tests {
             value: None,
             notice: Some(Duration::from_secs(120)),
         };
-        assert_eq!((signs.taints.len(), signs.taints[0] == spot, signs.faults.len()), (9, true, 3));
+        assert_eq!((signs.taints.len(), signs.taints[1] == spot, signs.faults.len()), (10, true, 3));
         assert_eq!(signs.faults[0].value.as_deref(), Some("False"));
         let bad = |text: &str| Nodes { leaving_annotations: text.into(), ..Nodes::default() }.signs().unwrap_err();
         assert!(bad("a@soon").starts_with("nodes.leaving-annotations: not a duration"), "{}", bad("a@soon"));
