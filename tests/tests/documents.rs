@@ -121,19 +121,8 @@ fn settings_that_documents_name_exist() {
 
 /// The sources of all tests, with the Python ones.
 fn test_sources() -> String {
-    let mut sources = String::new();
-    let mut folders = vec![root().join("core"), root().join("tests")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(&folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|e| e == "rs" || e == "py") {
-                sources += &std::fs::read_to_string(path).unwrap();
-            }
-        }
-    }
-    sources
+    let all = [files("core", "rs"), files("tests", "rs"), files("tests", "py")].concat();
+    all.iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
 }
 
 /// A row of the faults, or of what users reported, that names a test is shown by it.
@@ -233,13 +222,22 @@ fn yaml_documents(path: &Path) -> Vec<serde_yaml::Value> {
     blocks.iter().flat_map(parse).collect()
 }
 
+/// All files of a folder and of those below it that end so.
 fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
-    let found: Vec<PathBuf> = std::fs::read_dir(root().join(folder))
-        .unwrap_or_else(|e| panic!("{folder}: {e}"))
-        .map(|f| f.unwrap().path())
-        .filter(|p| p.extension().is_some_and(|e| e == extension))
-        .collect();
+    let mut found = Vec::new();
+    let mut folders = vec![root().join(folder)];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display())) {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == extension) {
+                found.push(path);
+            }
+        }
+    }
     assert!(!found.is_empty(), "{folder} has no .{extension}");
+    found.sort();
     found
 }
 

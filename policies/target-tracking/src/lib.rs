@@ -3,10 +3,10 @@
 
 use eto_policy_sdk::prelude::*;
 use schemars::JsonSchema;
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 /// What the target speaks of.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Per {
     /// Of each worker: the mean over the workers, or a value of the whole job divided by its size.
@@ -16,7 +16,7 @@ pub enum Per {
 }
 
 /// Which way the signal pulls.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub enum Pull {
     /// More of it asks for more workers: utilisation, queue length.
