@@ -157,12 +157,16 @@ impl World {
 
     fn decide(&mut self) -> Evaluated {
         let signals = busy(&self.job, &self.cache, &self.policies);
+        self.decide_by(&signals)
+    }
+
+    fn decide_by(&mut self, signals: &SignalSet) -> Evaluated {
         let pods = pods(&self.job);
         let facts = Facts {
             job: &self.job,
             state: &self.state,
             pods: &pods,
-            signals: &signals,
+            signals,
             capacity: Capacity { fits: NONE, pending: 0 },
             policies: &self.policies,
             now: NOW,
@@ -246,6 +250,43 @@ fn another_version_of_the_module_is_told() {
     assert_ne!(first.policy.as_ref().unwrap().digest, second.policy.as_ref().unwrap().digest);
     let settled = settle(&w.job, &mut w.state, &mut w.memory, &second, Some(&first), NOW);
     assert_eq!(settled.events.iter().map(|e| e.reason).collect::<Vec<_>>(), [EventReason::PolicySwapped]);
+}
+
+/// Both jobs of a namespace have `sum(q)`, whose answer is their common backlog.
+#[test]
+fn a_second_job_with_the_same_query_holds_both_until_the_query_tells_them_apart() {
+    let target = |query: &str, others: &[&str]| {
+        let config = json!({"signal": "backlog", "query": query, "target": 10});
+        let at_once = json!({"scaleUp": {"stabilizationWindowSeconds": 0}});
+        let scaling = json!({"module": "target-tracking", "config": config, "behavior": at_once});
+        let mut w = World::new(&scaling, &[("target-tracking", module("target-tracking"))]);
+        let same = |name: &&str| {
+            let mut other = w.job.clone();
+            (other.key.name, other.uid) = ((*name).to_owned(), (*name).to_owned());
+            other
+        };
+        let all: Vec<JobSpec> = others.iter().map(same).chain([w.job.clone()]).collect();
+        let mut signals = SignalSet { at: NOW, ..SignalSet::default() };
+        signals.claims = w.cache.claims(&all, &w.policies, NOW);
+        for (id, _) in w.cache.collect([&w.job], &w.policies, NOW) {
+            let sample = Sample { value: 40.0, at: Time(NOW.0 - 5000) };
+            let data = SignalData {
+                per_namespace: [("team".to_string(), sample)].into(),
+                healthy_since: Some(LONG_AGO),
+                ..SignalData::default()
+            };
+            signals.signals.insert(id, data);
+        }
+        let d = w.decide_by(&signals).decision;
+        settle(&w.job, &mut w.state, &mut w.memory, &d, None, NOW);
+        let active = w.state.conditions.into_iter().find(|c| c.kind == ConditionKind::ScalingActive).unwrap();
+        (d.target, active.status, active.message)
+    };
+    assert_eq!(target("sum(q)", &[]).0, 4, "alone its backlog is its own");
+    let (size, is_active, message) = target("sum(q)", &["other"]);
+    assert_eq!((size, is_active), (2, false), "held");
+    assert!(message.contains("the job \"other\" of this namespace has the same query"), "{message}");
+    assert_eq!(target("sum(q{run=\"$job\"})", &["other"]).0, 4);
 }
 
 #[test]
