@@ -192,7 +192,8 @@ pub struct ReplicaSizes {
     pub multiple_of: Option<i64>,
 }
 
-/// The worker with index 0: it has rank 0, the role label `master`, and is never given up.
+/// The worker with index 0: it has the role label `master`, and is never given up. It has rank 0 until it is lost; with an
+/// agent another worker has it from then on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Master {

@@ -96,10 +96,20 @@ impl<'a> Step<'a> {
         }
     }
 
-    /// Members in rank order. Those of the round before come first, so that the coordinator is one who has trained;
-    /// of these the lowest index, or in a run the one who serves its store.
+    /// Members in rank order. The first coordinates: who did so in the round before stays, else of those who were in it the
+    /// one whose pod has lived longest. So it is one who has trained, and a lost master that comes back is one of many.
     pub(super) fn ranked(&self, pods: &[&Pod], before: &AgentRound) -> Vec<RoundMember> {
         let of_before: HashMap<&str, &RoundMember> = before.members.iter().map(|m| (m.uid.as_str(), m)).collect();
+        // A round that gathers its members has none; who trained before it was told to all.
+        let told = self.facts.group.and_then(|g| g.assignment.as_ref()).map(|a| a.round.members.as_slice());
+        let told = told.filter(|_| of_before.is_empty()).unwrap_or_default();
+        let trained =
+            || before.members.iter().map(|m| m.uid.as_str()).chain(told.iter().filter_map(|m| m.uid.as_deref()));
+        let (coordinator, all): (_, HashSet<&str>) = (trained().next(), trained().collect());
+        let age = |pod: &Pod| {
+            let since = if coordinator == Some(pod.uid.as_str()) { 0 } else { pod.created.0.saturating_add(1) };
+            all.contains(pod.uid.as_str()).then_some(since)
+        };
         let candidate = |pod: &&Pod| {
             let record = self.record(pod);
             let known = of_before.get(pod.uid.as_str()).copied();
@@ -111,9 +121,7 @@ impl<'a> Step<'a> {
                 uid: Some(pod.uid.clone()),
                 processes: processes.max(1),
             };
-            let serves = before.native.is_some() && before.members.first().is_some_and(|m| m.uid == pod.uid);
-            let age = if serves { 0 } else { 1 + u64::from(known.is_none()) };
-            Candidate { member, healthy_since_ms: Some(age) }
+            Candidate { member, healthy_since_ms: age(pod) }
         };
         let round = Round::plan("", "", 0, pods.iter().map(candidate).collect(), self.facts.ports);
         let member = |m: Member| RoundMember {

@@ -327,6 +327,40 @@ fn growth_pods_that_fail_cost_the_job_nothing() {
     assert_eq!(world.state.target, 2, "the growth was taken back");
 }
 
+/// Only one that has trained coordinates, and it stays that one: a master that came back is the youngest of all.
+#[test]
+fn a_master_that_came_back_does_not_coordinate_again() {
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    world.evict(0);
+    world.room = 2;
+    world.go(4);
+    world.room = 9;
+    world.go(10);
+    assert_eq!(world.members(), [1, 0, 2]);
+    world.job.replicas = 4;
+    world.go(20);
+    assert_eq!(world.members(), [1, 0, 2, 3], "worker 1 stays");
+    let coordinator = world.pods.iter().position(|p| p.index == 1).unwrap();
+    world.evict(coordinator);
+    world.go(4);
+    assert_eq!(world.members()[0], 2, "worker 2 has lived longer than the master and worker 3");
+    world.go(20);
+    world.check_settled();
+}
+
+/// Too few are left, so that the others wait for a new pod.
+#[test]
+fn who_had_to_wait_for_others_coordinates_all_the_same() {
+    let mut world = AgentWorld::running(job(3, 3, 5));
+    world.evict(0);
+    world.room = 2;
+    world.go(20);
+    assert_eq!(world.order(), RoundOrder::Gather);
+    world.room = 9;
+    world.go(30);
+    assert_eq!((world.members(), world.state.phase), (vec![1, 0, 2], Phase::Running));
+}
+
 #[test]
 fn who_is_preempted_leaves_the_job_at_its_minimum() {
     let mut world = AgentWorld::running(job(3, 5, 5));

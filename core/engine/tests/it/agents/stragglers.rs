@@ -65,6 +65,22 @@ fn a_member_that_is_slow_for_long_is_told_of_once_and_forgotten_when_it_is_not()
     assert!(w.slow().is_empty());
 }
 
+/// docs/faults.md names these: 150 % of the median member's time for five minutes, until it takes less than 130 %.
+#[test]
+fn the_boundaries_are_as_told() {
+    let mut w = Watched::new(3);
+    w.look(30, &[100, 149, 100]);
+    assert!(w.slow().is_empty());
+    w.look(10, &[100, 150, 100]);
+    assert!(w.slow().is_empty(), "four and a half minutes");
+    w.look(1, &[100, 150, 100]);
+    assert_eq!((w.slow().len(), w.events.len()), (1, 1), "five");
+    w.look(3, &[100, 130, 100]);
+    assert_eq!(w.slow().len(), 1);
+    w.look(1, &[100, 129, 100]);
+    assert!(w.slow().is_empty());
+}
+
 #[test]
 fn a_break_starts_the_time_anew() {
     let mut w = Watched::new(3);
