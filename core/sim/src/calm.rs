@@ -20,10 +20,12 @@ enum Price {
     Nothing,
 }
 
-const ALL: [(Fault, Price); 17] = [
+const ALL: [(Fault, Price); 19] = [
     (Fault::Exit(1), Price::Failure),
     (Fault::Exit(139), Price::Failure),
     (Fault::OutOfMemory, Price::Failure),
+    (Fault::Hang, Price::Failure),
+    (Fault::Hang, Price::Failure),
     (Fault::Delete, Price::Free),
     (Fault::Evict, Price::Free),
     (Fault::Drain, Price::Free),

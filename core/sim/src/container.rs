@@ -317,9 +317,10 @@ impl World {
         let Some(container) = self.containers.get_mut(uid) else { return };
         let Some(process) = container.process.as_mut().filter(|p| !p.over) else { return };
         process.stopping = true;
+        let on_term = if process.hung { OnTerm::Ignore } else { self.scenario.on_term };
         let (generation, step, rank) = (process.generation, process.step, process.rank);
         let uid = uid.to_owned();
-        match self.scenario.on_term {
+        match on_term {
             OnTerm::Ignore => {}
             OnTerm::Drain if rank == 0 && step > 0 => {
                 let most = self.scenario.save_time;

@@ -40,11 +40,13 @@ pub enum Defect {
     ForgetsTheAgent,
     /// The operator publishes nothing.
     SaysNothing,
+    /// The operator does not notice that nothing is trained.
+    SeesNoHang,
 }
 
 impl Defect {
     /// Each of them, and the rule that it breaks.
-    pub const ALL: [(Defect, Rule); 14] = [
+    pub const ALL: [(Defect, Rule); 15] = [
         (Defect::OneGeneration, Rule::OneRound),
         (Defect::StartsTwice, Rule::OneGroup),
         (Defect::RunsForStop, Rule::StartsByOrder),
@@ -59,6 +61,7 @@ impl Defect {
         (Defect::TakesUpTheEnd, Rule::Terminal),
         (Defect::ForgetsTheAgent, Rule::Undisturbed),
         (Defect::SaysNothing, Rule::Liveness),
+        (Defect::SeesNoHang, Rule::Liveness),
     ];
 
     /// Does to a plan what an engine with this defect would have done. `before`: the state that was planned from;

@@ -3,6 +3,7 @@
 use eto_engine::contract::WorkerPhase;
 use eto_membership::agent::Exit;
 
+use crate::training::Process;
 use crate::world::{What, World};
 
 /// A fault.
@@ -11,6 +12,8 @@ pub(crate) enum Fault {
     /// A training process ends with this code.
     Exit(i32),
     OutOfMemory,
+    /// A training process does nothing any more, where hangs are looked for.
+    Hang,
     /// A pod is deleted by hand.
     Delete,
     /// The kubelet evicts a pod.
@@ -44,10 +47,12 @@ pub(crate) enum Fault {
 }
 
 /// Those that come as they like.
-const ALL: [Fault; 29] = [
+const ALL: [Fault; 31] = [
     Fault::Exit(1),
     Fault::Exit(139),
     Fault::OutOfMemory,
+    Fault::Hang,
+    Fault::Hang,
     Fault::Delete,
     Fault::Delete,
     Fault::Evict,
@@ -126,6 +131,7 @@ impl World {
         match fault {
             Fault::Exit(code) => self.fail_process(code),
             Fault::OutOfMemory => self.out_of_memory(),
+            Fault::Hang => self.hang(),
             Fault::Delete | Fault::Evict => self.strike_pod(fault),
             Fault::Drain => self.drain(),
             Fault::Announce => self.announce(),
@@ -269,6 +275,19 @@ impl World {
         self.note(|_| format!("the container of {uid} runs out of memory"));
         self.ghost.budget.own += 1;
         self.kill_container(&uid);
+        true
+    }
+
+    /// One that has made a step: of a script that never tells of progress nobody can know.
+    fn hang(&mut self) -> bool {
+        let looked_for = self.api.spec.elasticity.hang_timeout.is_some();
+        let met = |p: &Process| p.met && !p.alone && !p.stopping && !p.over && !p.hung;
+        let able = self.containers.iter().filter(|(_, c)| looked_for && c.process.as_ref().is_some_and(met));
+        let all: Vec<String> = able.map(|(uid, _)| uid.clone()).collect();
+        let Some(uid) = self.random.pick(&all) else { return false };
+        self.note(|_| format!("the process of {uid} hangs"));
+        self.ghost.budget.own += 1;
+        self.containers.get_mut(&uid).and_then(|c| c.process.as_mut()).into_iter().for_each(|p| p.hung = true);
         true
     }
 

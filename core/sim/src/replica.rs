@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
-use eto_engine::plan::{Action, AgentFacts, Group, PlanFacts, Refused, needs_group, plan, recover};
+use eto_engine::plan::{Action, AgentFacts, Group, PlanFacts, ProgressSeen, Refused, needs_group, plan, recover};
 use eto_engine::state::{JobState, Phase, Victim};
 use eto_engine::time::Time;
 use eto_membership::{MemberRecord, MemberState, Order};
@@ -38,6 +38,8 @@ pub(crate) struct Mind {
     pub(crate) state: JobState,
     /// What it planned with.
     group: Option<Arc<Group>>,
+    /// The last progress that it has heard of.
+    progress: Option<ProgressSeen>,
     /// What it knows to be stored.
     saved: Option<Arc<JobState>>,
     pub(crate) todo: VecDeque<Action>,
@@ -167,11 +169,13 @@ impl Replica {
                 None => recover(&spec, &pods, group.as_deref(), now),
             },
             group: None,
+            progress: None,
             saved: stored.clone(),
             todo: VecDeque::new(),
             failed: false,
             suspended: None,
         });
+        mind.progress = ProgressSeen::next(mind.progress, &mind.state, group.as_deref(), now);
         let refused = self.refused.take();
         let leaving = self.nodes.leaving(pods.iter());
         let facts = PlanFacts {
@@ -180,6 +184,7 @@ impl Replica {
             leaving: Some(&leaving),
             group: group.as_deref(),
             agent: AgentFacts { gateway: true },
+            progress: mind.progress.filter(|_| defect != Some(Defect::SeesNoHang)),
             ..PlanFacts::default()
         };
         let mut planned = plan(&spec, &mind.state, &pods, &facts, now);

@@ -14,6 +14,9 @@ use eto_engine::time::Time;
 use crate::random::Random;
 use crate::world::BEGIN;
 
+/// Where hangs are looked for, after how long: longer than anything else may keep the operator from hearing of progress.
+const HANG_TIMEOUT: Duration = Duration::from_secs(300);
+
 /// What processes do when they are asked to stop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OnTerm {
@@ -78,6 +81,9 @@ impl Scenario {
         }
         if job.framework == Framework::Custom {
             job.types = types(random, job.min);
+        }
+        if random.percent(50) && job.elasticity.restart_scope != RestartScope::Pod {
+            job.elasticity.hang_timeout = Some(HANG_TIMEOUT);
         }
         let off = random.percent(30);
         let mut skew = || if off { i64::try_from(random.between(0, 10_000)).unwrap_or(0) - 5_000 } else { 0 };

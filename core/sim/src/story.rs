@@ -104,6 +104,10 @@ impl World {
         if state.last_resize.as_ref().is_some_and(|r| r.done.is_none()) {
             return Some("a resize is in flight for ever".to_owned());
         }
+        let hangs = |c: &Container| c.process.as_ref().is_some_and(|p| p.hung && !p.over);
+        if let Some((uid, _)) = self.containers.iter().find(|(_, c)| hangs(c)) {
+            return Some(format!("{uid} hangs, and nothing is done"));
+        }
         let runs = |uid: &String| self.containers.get(uid).and_then(Container::runs) == Some(generation);
         agent.members.iter().find(|m| !runs(&m.uid)).map(|m| format!("{} does not run round {generation}", m.uid))
     }

@@ -1,7 +1,8 @@
 //! Training processes: they step together or not at all, and write checkpoints that take their time.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use eto_engine::time::millis;
 use eto_membership::Progress;
 use eto_membership::agent::{Event, Exit, Launch};
 
@@ -9,6 +10,9 @@ use crate::check::Rule;
 use crate::defects::Defect;
 use crate::scenario::Scenario;
 use crate::world::{What, World};
+
+/// How much earlier than it was made the last step may have been told, in milliseconds.
+const LATE: u64 = 30_000;
 
 /// The process of one member.
 #[allow(clippy::struct_excessive_bools, reason = "each says something of its own")]
@@ -21,7 +25,7 @@ pub(crate) struct Process {
     /// The run that it is a part of.
     pub(crate) run: Option<u64>,
     /// It waits for no peers, and they not for it.
-    alone: bool,
+    pub(crate) alone: bool,
     pub(crate) rank: usize,
     /// Steps done, from the beginning of the training.
     pub(crate) step: u64,
@@ -32,7 +36,9 @@ pub(crate) struct Process {
     /// It has ended; what it left behind has not.
     pub(crate) over: bool,
     /// It has made a step with its peers.
-    met: bool,
+    pub(crate) met: bool,
+    /// It does nothing any more, and does not end.
+    pub(crate) hung: bool,
 }
 
 impl Process {
@@ -56,6 +62,8 @@ pub(crate) struct Training {
     stepped: BTreeSet<u64>,
     /// Rounds in which a member missed its peers.
     pub(crate) missed: BTreeSet<u64>,
+    /// When a step was made or tried first in each round that stands.
+    stands: BTreeMap<u64, u64>,
 }
 
 impl Training {
@@ -78,9 +86,9 @@ impl World {
         let (run, alone) = (launch.native().map(|n| n.run), launch.native().is_some_and(|n| n.alone));
         self.training.fence = self.training.fence.max(run.unwrap_or(generation));
         let up_at = self.now + self.random.between(100, self.scenario.import_time);
-        let (stopping, over, met) = (false, false, false);
+        let (stopping, over, met, hung) = (false, false, false, false);
         let (round, step) = (generation, resumed);
-        let process = Process { generation, round, run, alone, rank, step, up_at, stopping, over, met };
+        let process = Process { generation, round, run, alone, rank, step, up_at, stopping, over, met, hung };
         if let Some(container) = self.containers.get_mut(uid).filter(|c| c.life == life) {
             container.process = Some(process);
         }
@@ -102,6 +110,7 @@ impl World {
                 process.round = generation;
             } else {
                 (process.round, process.step, process.up_at) = (generation, resumed, up_at);
+                process.hung = false;
                 process.rank = rank.unwrap_or(process.rank);
             }
         }
@@ -123,6 +132,9 @@ impl World {
         }
         let delay = self.scenario.step_time;
         self.after(delay, What::Train { generation });
+        if self.stands(&there, generation) {
+            return;
+        }
         let Some(mut members) = self.ghost.members_of(generation) else { return };
         let able = |uid: &String| {
             let Some(container) = self.containers.get(uid) else { return false };
@@ -136,10 +148,24 @@ impl World {
             members.retain(able);
             self.make_step(&members);
         } else if members.iter().all(able) {
+            self.training.stands.remove(&generation);
             self.make_step(&members);
         } else {
             self.miss_peers(&there, generation);
         }
+    }
+
+    /// One of them does nothing any more: the others wait for it, whatever becomes of their peers. A round that makes no step
+    /// for so long, for whatever reason, looks like one that hangs.
+    fn stands(&mut self, there: &[String], generation: u64) -> bool {
+        let (now, timeout) = (self.now, self.api.spec.elasticity.hang_timeout.map(millis));
+        let since = self.training.stands.entry(generation).or_insert(now);
+        if timeout.is_some_and(|timeout| now.saturating_sub(*since) + LATE >= timeout) {
+            *since = now;
+            self.ghost.looks_like_a_failure();
+        }
+        let hangs = |uid: &String| self.containers.get(uid).and_then(|c| c.process.as_ref()).is_some_and(|p| p.hung);
+        there.iter().any(hangs)
     }
 
     fn make_step(&mut self, members: &[String]) {
