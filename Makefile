@@ -1,7 +1,7 @@
 # Every target does its own set-up; `make help` lists them. What a step needs of the machine is in tools/setup.sh.
 SHELL := /bin/bash
 .DEFAULT_GOAL := help
-.PHONY: help demo demo-check test test-training e2e e2e-training bench measure measure-training measure-faults simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
+.PHONY: help demo demo-check test test-training e2e e2e-training e2e-upgrade bench measure measure-training measure-faults simulate policies agent check fmt clippy deny docs layout chart generate generate-check clean
 
 CARGO ?= cargo
 export CARGO_TERM_PROGRESS_WHEN ?= never
@@ -35,6 +35,10 @@ e2e: policies ## tests on a real control plane; builds it once (about 8 minutes)
 e2e-training: ## trainings with agents on two real nodes, also with real torch and JAX: resizes, kills, losses
 	@tools/setup.sh protoc helm cluster registry
 	@tests/training.sh
+
+e2e-upgrade: ## an upgrade from the commit FROM=..., while a job trains: no process is restarted
+	@tools/setup.sh protoc helm cluster
+	@tests/training.sh --upgrade "$(FROM)"
 
 bench: policies ## microbenchmarks and the scale run
 	@tools/setup.sh prometheus protoc

@@ -117,7 +117,7 @@ check "with its namespace" kubectl delete namespace elastic-system --ignore-not-
 # The plain manifests, as the guide has them: nothing is changed in them, the images that they name are here.
 image=tests/cluster/image.sh
 mkdir "$tmp/agent" && install -m 755 "$agent" "$tmp/agent/eto-agent"
-etcd=$(ls ~/.cache/k8s-lab/*/bin/etcd | head -n 1)
+etcd=$(. tests/cluster/env.sh && echo "$BIN/etcd")
 IMAGE_USER=65532:65532 $image eto-agent:dev "$tmp/agent" /eto-agent >/dev/null || exit 1
 $image etcd:dev "$etcd" >/dev/null || exit 1
 named() { grep -oE "[^ \"]*/$1:[^ \"]+" deploy/operator.yaml | sort -u; } # the one image of this name there

@@ -1,5 +1,4 @@
 """The cluster of the training tests: two real nodes, the operator from its chart, and what there is to look at."""
-import glob
 import json
 import os
 import shutil
@@ -28,6 +27,11 @@ def run(*command, env=None, text=None):
     if done.returncode:
         raise Failed(f"{' '.join(command)[:200]}: {done.stderr.strip() or done.stdout.strip()}")
     return done.stdout
+
+
+def cache():
+    """Where the cluster's binaries and images are kept (CLUSTER_CACHE)."""
+    return run("bash", "-c", '. tests/cluster/env.sh && echo "$CLUSTER_CACHE"').strip()
 
 
 def wait(what, check, within=60.0):
@@ -71,8 +75,7 @@ class Cluster:
         shutil.copy(self.agent, f"{root}/eto-agent")
         run(image, "eto-agent:dev", root, "/eto-agent", env={"IMAGE_USER": "65532:65532"})
         shutil.rmtree(root)
-        [etcd] = glob.glob(os.path.expanduser("~/.cache/k8s-lab/*/bin/etcd"))
-        run(image, "etcd:dev", etcd)
+        run(image, "etcd:dev", os.path.join(cache(), "bin", "etcd"))
 
     def image_of(self, operator, name):
         root = os.path.join(self.folder, "image")

@@ -6,12 +6,11 @@
 The earlier version is a checkout of this repository (its chart and CRDs are used) and an operator built from it.
 """
 import argparse
-import glob
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
-from cluster import SYSTEM, Cluster, Failed, ready, run, wait  # noqa: E402
+from cluster import SYSTEM, Cluster, Failed, cache, ready, run, wait  # noqa: E402
 from job import LONG, Plain  # noqa: E402
 
 
@@ -78,7 +77,8 @@ def main():
     finally:
         cluster.stop()
         # Images that are kept are loaded by every cluster.
-        for image in glob.glob(os.path.expanduser("~/.cache/k8s-lab/*/images/localhost_eto-operator_old.tar")):
+        image = os.path.join(cache(), "images", "localhost_eto-operator_old.tar")
+        if os.path.exists(image):
             os.remove(image)
     return 0
 
