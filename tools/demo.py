@@ -23,7 +23,7 @@ DEMO = Path(__file__).resolve().parent.parent / "examples" / "demo"
 LIMIT = 88  # seconds for all of --check
 SLOW = 2.0  # seconds for a batch to arrive when the storage is slow
 EVALUATIONS = 5  # that have to be seen before the swap, and after it
-# A busy machine gives a worker little of a CPU, so --check goes by what it gives. The first target is one that any worker exceeds.
+# A busy machine gives a worker little of a CPU, and --check goes by what it gives. Any worker exceeds the first target.
 FIRST_TARGET, LATER_TARGET = 0.2, 3.0
 
 

@@ -56,13 +56,20 @@ pub(crate) async fn failures_beyond_the_limit_end_the_job(world: Arc<World>) -> 
     .await
 }
 
-/// The end of the master is the end of the job; the workers that still run go, and after its time to live the job goes
-/// with everything that is its own.
+/// The end of the master is the end of the job, for which `kubectl wait` waits as docs/lifecycle.md says; the workers that
+/// still run go, and after its time to live the job goes with everything that is its own.
 pub(crate) async fn the_masters_success_is_the_jobs(world: Arc<World>) -> Outcome {
     let _operator = world.operator().await?;
     world.apply(JOB).await?;
     let pods = world.exactly("job", 3).await?;
+    waits_for(&world, "Running", "30s")?;
+    ensure!(waits_for(&world, "Succeeded", "1s").is_err(), "kubectl does not wait for the end");
+    let waiting = tokio::task::spawn_blocking({
+        let world = Arc::clone(&world);
+        move || waits_for(&world, "Succeeded", "60s").map_err(|failure| failure.0)
+    });
     finish(&world, &pods, "0", "Succeeded", 0).await?;
+    waiting.await??;
     world.says("job", "Succeeded", "True", "JobSucceeded").await?;
     wait::until(&world.pods(), "", SOON, |pods| match pods {
         [one] if one.labels().get(labels::ROLE).is_some_and(|r| r == "master") => Ok(()),
@@ -116,6 +123,12 @@ pub(crate) async fn a_new_template_is_a_new_round(world: Arc<World>) -> Outcome 
 }
 
 /// All pods are others than before: no peer of a lost worker goes on in the next round.
+/// `kubectl wait` for a condition of the job.
+fn waits_for(world: &World, condition: &str, timeout: &str) -> Outcome<String> {
+    let (of, within) = (format!("--for=condition={condition}"), format!("--timeout={timeout}"));
+    world.cluster.kubectl(&["-n", &world.namespace, "wait", &of, "elasticjob/job", &within])
+}
+
 async fn replaced(world: &World, before: &[Pod]) -> Outcome {
     wait::until(&world.pods(), "", SOON, |pods| {
         let all = pods.len() == before.len() && uids(pods).is_disjoint(&uids(before));
