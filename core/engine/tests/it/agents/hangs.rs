@@ -82,10 +82,10 @@ fn a_timeout_that_is_too_short_for_reports_that_are_late_is_longer() {
     let mut world = AgentWorld::running(spec);
     for step in 0..20 {
         world.progress(0, step);
-        world.go(25);
+        world.go(29);
     }
     assert_eq!(world.generation(), 1);
-    world.go(8);
+    world.go(4);
     assert_eq!(world.generation(), 2);
 }
 
@@ -201,6 +201,21 @@ fn a_round_that_never_gets_to_its_first_progress_hangs_where_the_script_is_known
     assert!(world.uids().iter().all(|uid| !before.contains(uid)), "all pods are new");
     world.go(940);
     assert_eq!(world.state.failures, 3);
+}
+
+/// docs/faults.md: three times `hangTimeoutSeconds`, where that is more than 15 minutes.
+#[test]
+fn a_long_timeout_gives_a_start_three_times_as_long() {
+    let mut world = watched();
+    world.job.elasticity.hang_timeout = Some(secs(400));
+    world.train(30, 1);
+    world.job.replicas = 3;
+    world.go(20);
+    assert_eq!(world.generation(), 2);
+    world.go(1_170);
+    assert_eq!((world.generation(), world.state.failures), (2, 0));
+    world.go(40);
+    assert_eq!((world.generation(), world.state.failures), (3, 1));
 }
 
 #[test]

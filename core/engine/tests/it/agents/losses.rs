@@ -108,6 +108,25 @@ fn a_member_that_keeps_all_others_waiting_is_replaced() {
     world.check_settled();
 }
 
+/// docs/faults.md: 30 s from the order to start.
+#[test]
+fn a_member_that_is_not_heard_of_at_a_start_is_waited_for_for_half_a_minute() {
+    let mut world = AgentWorld::running(job(1, 3, 5));
+    world.job.replicas = 4;
+    while world.generation() < 2 || world.order() != RoundOrder::Run {
+        world.pass(secs(1), u16::MAX);
+        world.operate(usize::MAX);
+    }
+    world.cut.insert(world.pods[2].uid.clone());
+    let mut waited = 0;
+    while world.generation() == 2 {
+        world.go(1);
+        waited += 1;
+        assert!(waited < 60, "{:?}", world.state);
+    }
+    assert!((30..33).contains(&waited), "it was waited for for {waited} s");
+}
+
 #[test]
 fn a_member_that_is_heard_and_does_not_start_is_replaced() {
     let mut world = AgentWorld::new(job(1, 2, 5));

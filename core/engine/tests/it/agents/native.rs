@@ -123,6 +123,18 @@ fn torchrun_that_a_signal_ended_joins_again_and_one_that_ended_by_itself_has_clo
     assert_eq!([0, 1, 2].map(|index| starts(&world, index)), [2, 3, 2]);
 }
 
+/// 127 is what a shell says of a command that is not there, 129 and more of one that a signal ended.
+#[test]
+fn only_codes_above_128_are_signals() {
+    for (code, order) in [(127, RoundOrder::Stop), (128, RoundOrder::Stop), (129, RoundOrder::Run)] {
+        let mut world = AgentWorld::running(native(1, 3, 5));
+        world.exit(1, code);
+        world.pass(secs(1), u16::MAX);
+        world.operate(usize::MAX);
+        assert_eq!((world.order(), world.generation()), (order, 2), "code {code}");
+    }
+}
+
 #[test]
 fn the_loss_of_the_coordinator_begins_another_run() {
     for restarts in [false, true] {
