@@ -10,6 +10,7 @@
 set -euo pipefail
 . "$(dirname "$0")/../tools/env.sh"
 cd "$root"
+[ "${1:-}" != --upgrade ] || : "${2:?"--upgrade COMMIT: an earlier commit of this repository"}"
 target=${CARGO_TARGET_DIR:-target}
 if [ -z "${ETO_E2E_OPERATOR:-}" ]; then
   # shellcheck disable=SC2046
@@ -22,7 +23,7 @@ if [ -z "${ETO_E2E_AGENT:-}" ]; then
 fi
 more=()
 if [ "${1:-}" = --upgrade ]; then
-  from=${2:?"--upgrade COMMIT: an earlier commit of this repository"}
+  from=$2
   old=$(mktemp -d)
   trap 'git worktree remove --force "$old" 2>/dev/null; rm -rf "$old"' EXIT
   git worktree add --quiet --detach "$old" "$from"
