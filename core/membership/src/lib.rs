@@ -10,6 +10,8 @@ mod env;
 mod fence;
 mod hosts;
 mod lines;
+#[cfg(test)]
+mod promised;
 mod protocol;
 mod replicas;
 mod reports;

@@ -14,6 +14,7 @@ mod normalise;
 mod noted;
 mod placement;
 mod plan;
+mod promised;
 mod properties;
 mod reported;
 mod shared;
