@@ -174,6 +174,20 @@ fn a_job_that_waits_for_its_template_is_sized_all_the_same() {
     assert_eq!((p.state.target, p.actions), (6, vec![]), "and no pod is made");
 }
 
+/// Five minutes after the first refusal, twice as long after each further one in a row, an hour at most.
+#[test]
+fn a_growth_that_was_taken_back_is_tried_again_after_a_pause_that_doubles() {
+    for (refusals, pause) in [(1, 300), (2, 600), (4, 2400), (5, 3600), (9, 3600)] {
+        for (since, held) in [(pause - 1, true), (pause, false)] {
+            let mut look = look(4, None, &[]);
+            let record = ResizeRecord::new(8, 4, ago(since));
+            look.state.last_resize = Some(ResizeRecord { done: Some(ago(since)), refused: true, refusals, ..record });
+            let limits = by(&look.decide(&native(|_| Some(8))));
+            assert_eq!(limits.contains(&Limiter::GrowthRefused), held, "{refusals} refusals, {since} s ago");
+        }
+    }
+}
+
 #[test]
 fn a_growth_that_was_taken_back_is_not_tried_at_once() {
     let mut look = look(4, None, &[]);
