@@ -95,11 +95,16 @@ def with_more(t, at):
     return seconds
 
 
-def goes_on(t, at):
+def goes_on_for(seconds):
     """The same processes go on."""
-    wait("it goes on", lambda: t.lines("step", at + WATCHED), WATCHED + LONG)
-    rounds.same_processes(t, t.before)
-    return {"pause": t.longest_pause(at, at + WATCHED)}
+    def end(t, at):
+        wait("it goes on", lambda: t.lines("step", at + seconds), seconds + LONG)
+        rounds.same_processes(t, t.before)
+        return {"pause": t.longest_pause(at, at + seconds)}
+    return end
+
+
+goes_on = goes_on_for(WATCHED)
 
 
 def fails(t, at):
@@ -296,7 +301,7 @@ ROWS = [
     ("node cut off and deleted", cut_and_deleted, again(), {"prepare": worker_there, "undo": kubelet_anew}),
     ("node powered off", node("poweroff"), again(), {"prepare": worker_there, "undo": powered_on}),
     ("all operators killed (-9)", operators, goes_on, {"undo": ready_again}),
-    ("API server away for 40 s", api_server_away, goes_on, {"undo": api_server_again}),
+    ("API server away for 3 min", api_server_away, goes_on_for(180), {"undo": api_server_again}),
     ("etcd's pod and data lost", etcd, goes_on, {"undo": ready_again}),
 ]
 

@@ -4,7 +4,7 @@ import signal
 import time
 
 from cluster import GRACE, SYSTEM, Failed, wait
-from job import LONG
+from job import LONG, Plain
 
 OPERATOR = ("-n", SYSTEM, "-l", "app.kubernetes.io/name=elastic-training-operator")
 ETCD = ("-n", SYSTEM, "-l", "app.kubernetes.io/name=elastic-training-etcd")
@@ -70,6 +70,38 @@ def deleted_pod(t):
     if not set(before) - {gone["uid"]} < set(t.pods()):
         raise Failed(f"the survivor did not stay: {set(before)}, {set(t.pods())}")
     return {"pod deleted to first step of two again": took}
+
+
+def image_not_there(beside):
+    """A template with an image that can't be had: the job says so in the kubelet's words. With the right one it goes on
+    from its checkpoint, and nothing is charged."""
+    t = Plain(beside.cluster, "typo")
+
+    def told():
+        conditions = {c["type"]: c for c in t.status().get("conditions", [])}
+        return "ErrImageNeverPull" in conditions.get("Running", {}).get("message", "")
+
+    def with_image(image):
+        thing = t.manifest(2)
+        [container] = thing["spec"]["template"]["spec"]["containers"]
+        container["image"] = image or container["image"]
+        at = time.time()
+        t.cluster.apply(thing)
+        return at
+    try:
+        t.trains(2, with_image(None))
+        t.settled(2)
+        wait("a checkpoint", lambda: t.lines("saved", rank=0), LONG)
+        at = with_image("localhost/not-there:1")
+        known = wait("the job says what keeps it", lambda: told() and time.time(), LONG) - at
+        at = with_image(None)
+        took = t.trains(2, at) - at
+        if t.settled(2).get("failures", 0):
+            raise Failed(f"failures were charged: {t.status()}")
+        t.check()
+    finally:
+        t.delete()
+    return {"image that is not there, told": known, "mended to first step": took}
 
 
 def announced_node(t):
@@ -249,7 +281,7 @@ def node_dies(t):
     return {f"node powered off to first step of two again ({GRACE} s of it until the node counts as dead)": took}
 
 
-CASES = [starts, grows, shrinks, killed_process, deleted_pod, announced_node, operators_killed, operator_rolled,
+CASES = [starts, grows, shrinks, killed_process, deleted_pod, image_not_there, announced_node, operators_killed, operator_rolled,
          api_server_away, etcd_loses_all, etcd_becomes_three, etcd_without_one_of_three]
 LAST = [workers_node_cut_and_healed, node_cut_and_healed, node_dies]
 # Of these, what runs only where it is named, or with --all.

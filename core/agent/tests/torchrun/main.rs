@@ -88,3 +88,21 @@ async fn torchrun_that_a_signal_ended_joins_again() {
     assert_eq!(training.torchrun("a"), torchrun);
     training.check_steps();
 }
+
+/// With torch's own default a member that joins waits for ever, so agents set another (`native_env`), which a template may
+/// overrule. When this fails, torch has been mended, and the variable can go.
+#[tokio::test]
+#[ignore = "tells of torch and not of us, in two minutes: NIGHTLY=1"]
+async fn torch_needs_the_shared_store_of_its_rendezvous_switched_off() {
+    let mut training = Training::start(1).await;
+    training.set("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0");
+    training.add("a");
+    training.add("b");
+    training.joined(&["a", "b"]).await;
+    training.order(1, 1, Order::Run, &["a", "b"]);
+    training.world(1, 2).await;
+    training.add("c");
+    training.joined(&["c"]).await;
+    training.order(1, 2, Order::Run, &["a", "b", "c"]);
+    assert!(!training.comes(1, 3, Duration::from_secs(120)).await, "a member joined with torch's default");
+}

@@ -57,6 +57,8 @@ pub(crate) struct Training {
     seen: usize,
     /// Of each pod.
     processes: u32,
+    /// What the templates of pods say beside.
+    env: Vec<(String, String)>,
 }
 
 impl Training {
@@ -66,7 +68,12 @@ impl Training {
         std::fs::write(shared.path().join("train.py"), TRAIN).unwrap();
         let gateway = Gateway::start().await;
         let (pods, addresses, ports) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
-        Training { gateway, shared, pods, addresses, ports, seen: 0, processes }
+        Training { gateway, shared, pods, addresses, ports, seen: 0, processes, env: Vec::new() }
+    }
+
+    /// The pods to come have this variable in their template.
+    pub(crate) fn set(&mut self, name: &str, value: &str) {
+        self.env.push((name.to_owned(), value.to_owned()));
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -82,13 +89,14 @@ impl Training {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("token"), "first\n").unwrap();
         let shared = self.shared.path().display().to_string();
-        let env = [
+        let mut env = vec![
             ("ETO_POD_UID", name),
             ("ETO_POD_IP", address.as_str()),
             ("SHARED", shared.as_str()),
             ("OMP_NUM_THREADS", "1"),
             ("GLOO_SOCKET_IFNAME", "lo"),
         ];
+        env.extend(self.env.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         let command = [python.as_str(), "-m", "torch.distributed.run", script.as_str()];
         self.pods.insert(name.to_owned(), pod::Pod::again(folder, &self.gateway, &command, &env));
         self.addresses.insert(name.to_owned(), address);
@@ -150,6 +158,11 @@ impl Training {
 
     /// Waits until steps are made in a world of so many processes, by this run.
     pub(crate) async fn world(&mut self, run: u64, size: u32) {
+        assert!(self.comes(run, size, LIMIT).await, "no world of {size}: {:?}", self.log().last());
+    }
+
+    /// Whether there is such a world in time.
+    pub(crate) async fn comes(&mut self, run: u64, size: u32, limit: Duration) -> bool {
         let seen = self.seen;
         let new = || self.log().into_iter().skip(seen).filter(|(of, world, _)| (*of, *world) == (run, size)).count();
         let look = async {
@@ -157,8 +170,9 @@ impl Training {
                 sleep(Duration::from_millis(100)).await;
             }
         };
-        timeout(LIMIT, look).await.unwrap_or_else(|_| panic!("no world of {size}: {:?}", self.log().last()));
+        let came = timeout(limit, look).await.is_ok();
         self.seen = self.log().len();
+        came
     }
 
     /// The process that a pod's agent has started.

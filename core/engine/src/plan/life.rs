@@ -78,26 +78,26 @@ impl Step<'_> {
     }
 
     fn running(&self) -> Condition {
-        let (status, reason, message) = match self.state.phase {
-            Phase::Running => (true, Why::AllReady, "all workers are at work"),
-            Phase::Suspended => (false, Why::SuspendedByUser, "the job is suspended"),
-            _ => (false, Why::WaitingForPods, self.waits_for()),
+        let (reason, message) = match self.state.phase {
+            Phase::Running => (Why::AllReady, "all workers are at work"),
+            Phase::Suspended => (Why::SuspendedByUser, "the job is suspended"),
+            _ => self.waits_for(),
         };
-        new(Kind::Running, status, reason, message, self.now)
+        new(Kind::Running, reason == Why::AllReady, reason, message, self.now)
     }
 
-    /// What keeps a round from running, if a pod says so.
-    fn waits_for(&self) -> &str {
+    /// What keeps a round from running. Each has a reason of its own: for another message alone no status is written.
+    fn waits_for(&self) -> (Why, &str) {
         if self.is_agent() && self.facts.agent.gateway && self.facts.group.is_none() {
-            return "what the agents of its pods told is not known: the operator does not reach its etcd";
+            let message = "what the agents of its pods told is not known: the operator does not reach its etcd";
+            return (Why::GatewayNotReached, message);
         }
         let pods = self.members().into_iter().filter_map(|i| self.pod(i));
-        let waiting = pods.filter(|p| !p.is_ready()).find_map(|p| p.waiting.as_deref());
-        waiting.unwrap_or(if self.state.not_before.is_some() {
-            "the next try waits for its back-off"
-        } else {
-            "not all workers are ready"
-        })
+        match pods.filter(|p| !p.is_ready()).find_map(|p| p.waiting.as_deref()) {
+            Some(waiting) => (Why::ContainersWaiting, waiting),
+            None if self.state.not_before.is_some() => (Why::BackOff, "the next try waits for its back-off"),
+            None => (Why::WaitingForPods, "not all workers are ready"),
+        }
     }
 
     fn resizing(&self) -> Condition {

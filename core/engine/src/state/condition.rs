@@ -72,6 +72,10 @@ pub enum ConditionReason {
     AllScheduled,
     /// Not all workers are there yet.
     WaitingForPods,
+    /// A container can't be started, and the kubelet says why.
+    ContainersWaiting,
+    /// The next try waits for its back-off.
+    BackOff,
     /// All workers are ready.
     AllReady,
     /// The job has ended.

@@ -222,6 +222,21 @@ fn another_template_stops_the_round_and_makes_new_pods() {
     world.check_settled();
 }
 
+/// What the kubelet says of an image that it can't have is what people look for.
+#[test]
+fn what_keeps_a_pod_from_starting_is_told() {
+    let mut world = AgentWorld::running(job(1, 2, 5));
+    world.job.template.as_mut().unwrap().hash = "t2".into();
+    world.room = 0;
+    world.go(20);
+    assert!(world.pods.iter().all(|p| p.template_hash == "t2"));
+    world.pods[1].waiting = Some("train: ErrImagePull: no such image".into());
+    world.operate(usize::MAX);
+    let running = world.state.conditions.iter().find(|c| c.kind == ConditionKind::Running).unwrap();
+    assert_eq!((running.status, running.message.as_str()), (false, "train: ErrImagePull: no such image"));
+    assert_eq!(running.reason, ConditionReason::ContainersWaiting, "a message alone would not be written");
+}
+
 #[test]
 fn a_suspension_lets_processes_stop_before_the_pods_go() {
     let mut world = AgentWorld::running(job(1, 2, 5));
