@@ -15,6 +15,7 @@ mod install;
 mod memory;
 mod metrics;
 mod oom;
+mod probe;
 mod proc;
 mod ready;
 mod run;

@@ -21,8 +21,9 @@ use crate::drain::DrainFile;
 use crate::memory::Memory;
 use crate::metrics::Meter;
 use crate::oom::OomKills;
+use crate::probe::Probes;
 use crate::serve::{Answer, Call, listen, serve};
-use crate::settings::Settings;
+use crate::settings::{METRICS_PORT, Settings};
 use crate::signals::{Seen, Signals};
 use crate::store::Stores;
 
@@ -97,6 +98,7 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
         clock,
         meter,
         drain: None,
+        probes: Probes::new(METRICS_PORT),
         api_url,
         terminate_at: None,
         code: None,
@@ -121,6 +123,7 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
             }
             _ = look.tick(), if shell.drain.is_some() => shell.look(),
             _ = slow_look.tick() => shell.look_around(),
+            () = shell.probes.news() => shell.link.send(shell.report()),
         }
     };
     // Whoever asks now is told that it ends.
@@ -154,6 +157,7 @@ struct Shell {
     clock: Clock,
     meter: Meter,
     drain: Option<DrainFile>,
+    probes: Probes,
     api_url: String,
     /// When processes that were sent another signal before are asked to stop.
     terminate_at: Option<tokio::time::Instant>,
@@ -194,6 +198,8 @@ impl Shell {
             }
             self.meter.observe(&self.agent, now_ms);
         }
+        let round = self.agent.assignment().filter(|_| self.agent.is_ready()).map(|a| &a.round);
+        self.probes.enter(round.zip(self.agent.rank()));
         refusal
     }
 
@@ -211,7 +217,7 @@ impl Shell {
     /// What the machine tells, with what is known of processes that failed.
     fn report(&self) -> Report {
         let step_work_us = self.meter.step_work_us(self.clock.now_ms());
-        let report = Report { step_work_us, ..self.agent.report() };
+        let report = Report { step_work_us, out_of_reach: self.probes.out_of_reach(), ..self.agent.report() };
         match report.state {
             MemberState::Exited { code, .. } if code != 0 => {
                 let (last_lines, out_of_memory) =

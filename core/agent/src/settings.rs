@@ -60,7 +60,8 @@ pub enum SettingsError {
 const GRACE_SECONDS: u64 = 30;
 /// Kept of the pod's grace for the last report.
 const MARGIN_MS: u64 = 2_000;
-const METRICS_PORT: u16 = 9400;
+/// Of agents, unless they are told another.
+pub(crate) const METRICS_PORT: u16 = 9400;
 const CGROUP: &str = "/sys/fs/cgroup";
 const TOKEN_FILE: &str = "/var/run/secrets/elastic.ai/token";
 

@@ -10,6 +10,7 @@ mod env;
 mod fence;
 mod hosts;
 mod lines;
+mod neighbours;
 #[cfg(test)]
 mod promised;
 mod protocol;
@@ -22,6 +23,7 @@ pub use env::{FrameworkKind, MAX_MEMBERS, MAX_TENSORFLOW_MEMBERS, is_default, me
 pub use fence::Refused;
 pub use hosts::{MAX_HOSTS_BYTES, discovered_hosts, hostfile};
 pub use lines::{LAST_LINES, LAST_LINES_BYTES, last_lines};
+pub use neighbours::{Neighbours, PROBE_EVERY_MS, PROBE_TIMEOUT_MS, neighbours};
 pub use protocol::{
     Assignment, Checkpoint, Group, HEARTBEAT_MS, LOSS_GRACE_MS, MemberRecord, MemberState, Native, Notice, Order,
     PROTOCOL, Progress, Report, SUSPECT_AFTER_MS,

@@ -69,6 +69,10 @@ pub struct Report {
     /// Microseconds of work of its own in a step, over the last minute, as its script tells it; `None` = not told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub step_work_us: Option<u64>,
+    /// Pods of the members beside it in its round ([`crate::neighbours`]) that it used to reach and does not any more, by
+    /// UID.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub out_of_reach: Vec<String>,
 }
 
 /// What the processes of a member do.

@@ -48,7 +48,9 @@ impl MemberRecord {
             )
         };
         let text = |r: &Report| [r.incarnation.clone(), r.address.clone(), r.agent.clone()];
-        of(self) != of(other) || text(&self.report) != text(&other.report)
+        of(self) != of(other)
+            || text(&self.report) != text(&other.report)
+            || self.report.out_of_reach != other.report.out_of_reach
     }
 }
 
@@ -90,5 +92,6 @@ mod tests {
         assert!(with(&|r| r.report.checkpoint = Some(crate::Checkpoint::default())));
         assert!(with(&|r| r.report.address = "10.0.0.2".into()));
         assert!(with(&|r| r.report.incarnation = "b".into()));
+        assert!(with(&|r| r.report.out_of_reach = vec!["u2".into()]));
     }
 }

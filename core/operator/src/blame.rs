@@ -156,6 +156,7 @@ mod tests {
                 last_lines: String::new(),
                 out_of_memory: false,
                 step_work_us: None,
+                out_of_reach: Vec::new(),
                 leaving: false,
                 alone: false,
                 native: false,

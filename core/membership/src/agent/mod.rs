@@ -142,6 +142,7 @@ impl Agent {
             last_lines: String::new(),
             out_of_memory: false,
             step_work_us: None,
+            out_of_reach: Vec::new(),
         }
     }
 

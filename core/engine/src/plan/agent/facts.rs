@@ -1,6 +1,6 @@
 //! What is known of pods and their agents.
 
-use eto_membership::{MemberRecord, MemberState, SUSPECT_AFTER_MS};
+use eto_membership::{MemberRecord, MemberState, SUSPECT_AFTER_MS, neighbours};
 
 use super::super::step::{Step, fill_up};
 use crate::contract::WorkerPhase;
@@ -75,6 +75,19 @@ impl<'a> Step<'a> {
     /// a scheduler that has not learnt of the node yet puts the next one there too.
     pub(super) fn is_cut_off(&self, pod: &Pod) -> bool {
         self.is_sick(pod) && self.is_silent(pod) && self.heard_by(pod).is_none_or(|by| by <= self.now)
+    }
+
+    /// It is not heard of, and all those beside it in the round who are say that they do not reach it any more: a second
+    /// witness, where its node is ready and nobody ends for want of it.
+    pub(super) fn is_unreached(&self, pod: &Pod) -> bool {
+        let Some(agent) = self.agent().filter(|_| self.is_missed(pod)) else { return false };
+        let Some(rank) = agent.members.iter().position(|m| m.uid == pod.uid) else { return false };
+        let generation = self.generation();
+        let runs = |r: &&MemberRecord| !r.suspected && r.report.state == MemberState::Running { generation };
+        let beside = neighbours(rank, agent.members.len()).into_iter();
+        let heard = beside.filter_map(|i| self.facts.group?.members.get(&agent.members[i].uid)).filter(runs);
+        let says: Vec<bool> = heard.map(|r| r.report.out_of_reach.contains(&pod.uid)).collect();
+        !says.is_empty() && says.iter().all(|out| *out)
     }
 
     /// Until when a pod that was never heard of may come.

@@ -32,6 +32,8 @@ pub(super) enum Loss<'a> {
     OutOfMemory(&'a Pod),
     /// Its node is not ready and its agent is not heard of.
     CutOff(&'a Pod),
+    /// It is not heard of, and those beside it do not reach it.
+    Unreached(&'a Pod),
     /// Its processes ended with this code.
     Exited(&'a Pod, i32),
     /// Its work was done before this round began.
@@ -58,6 +60,7 @@ impl<'a> Loss<'a> {
             | Loss::Failed(p)
             | Loss::OutOfMemory(p)
             | Loss::CutOff(p)
+            | Loss::Unreached(p)
             | Loss::Exited(p, _)
             | Loss::Finished(p)
             | Loss::Silent(p)
@@ -84,7 +87,7 @@ impl<'a> Loss<'a> {
             Loss::CutOff(_) => LossClass::NodeLost,
             Loss::Exited(..) => LossClass::ProcessFailed,
             Loss::Finished(_) => LossClass::Finished,
-            Loss::Silent(_) => LossClass::NotHeard,
+            Loss::Silent(_) | Loss::Unreached(_) => LossClass::NotHeard,
             Loss::NotStarted(_) => LossClass::NotStarted,
         }
     }
@@ -97,6 +100,9 @@ impl<'a> Loss<'a> {
             Loss::Failed(p) => format!("worker {} failed{}", p.index, because(p)),
             Loss::OutOfMemory(p) => format!("worker {} ran out of memory", p.index),
             Loss::CutOff(p) => format!("worker {} is not heard of and its node is not ready", p.index),
+            Loss::Unreached(p) => {
+                format!("worker {} is not heard of, and the workers beside it do not reach it any more", p.index)
+            }
             Loss::Exited(p, code) => format!("the processes of worker {} ended with exit code {code}", p.index),
             Loss::Finished(p) => format!("worker {} has done its work", p.index),
             Loss::Silent(p) => format!("worker {} is not heard of and keeps all others waiting", p.index),
@@ -223,6 +229,7 @@ impl<'a> Step<'a> {
                 self.grow_memory(pod);
             }
             if let Loss::Silent(pod)
+            | Loss::Unreached(pod)
             | Loss::NotStarted(pod)
             | Loss::Failed(pod)
             | Loss::Disrupted(pod)
@@ -302,6 +309,9 @@ impl<'a> Step<'a> {
         }
         if self.is_cut_off(pod) {
             return Some(Loss::CutOff(pod));
+        }
+        if self.order() == RoundOrder::Run && self.is_unreached(pod) {
+            return Some(Loss::Unreached(pod));
         }
         if self.is_finished(pod) {
             // In its last round it is done with its part; it can't have one in a round that it did not start in.

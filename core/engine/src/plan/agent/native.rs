@@ -176,7 +176,7 @@ impl<'a> Step<'a> {
                 pod.uid != first.uid
             }
             Loss::Exited(pod, code) => pod.uid != first.uid && *code > SIGNALS,
-            Loss::CutOff(_) | Loss::Finished(_) | Loss::Silent(_) | Loss::NotStarted(_) => false,
+            Loss::CutOff(_) | Loss::Unreached(_) | Loss::Finished(_) | Loss::Silent(_) | Loss::NotStarted(_) => false,
         })
     }
 

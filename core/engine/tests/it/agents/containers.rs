@@ -7,7 +7,7 @@ use eto_engine::job::RestartPolicy;
 use eto_engine::observe::Pod;
 use eto_engine::time::Time;
 use eto_membership::agent::{Agent, Command, Event, Exit, Identity};
-use eto_membership::{MemberRecord, MemberState, SUSPECT_AFTER_MS};
+use eto_membership::{Assignment, MemberRecord, MemberState, SUSPECT_AFTER_MS, neighbours};
 
 use super::world::AgentWorld;
 use crate::common::secs;
@@ -67,6 +67,13 @@ impl AgentWorld {
                 report.last_lines.clone_from(&container.lines);
                 report.out_of_memory = container.out_of_memory;
             }
+            let beside = |a: &Assignment| {
+                let rank = container.agent.rank().filter(|_| container.agent.is_ready());
+                let beside = rank.map_or(Vec::new(), |rank| neighbours(rank, a.round.members.len()));
+                beside.into_iter().filter_map(|i| a.round.members[i].uid.clone()).collect::<Vec<_>>()
+            };
+            report.out_of_reach = container.agent.assignment().map(beside).unwrap_or_default();
+            report.out_of_reach.retain(|uid| self.out_of_reach.contains(uid));
             let record = MemberRecord {
                 pod: self.pods[at].name.clone(),
                 report,

@@ -42,6 +42,8 @@ pub(crate) struct AgentWorld {
     pub(crate) leaving: BTreeMap<String, Announced>,
     /// UIDs of pods that can't reach the gateway.
     pub(crate) cut: BTreeSet<String>,
+    /// UIDs of pods that those beside them do not reach any more.
+    pub(crate) out_of_reach: BTreeSet<String>,
     /// What is in etcd.
     pub(crate) group: Group,
     /// Whether the gateway and etcd answer.
@@ -88,6 +90,7 @@ impl AgentWorld {
             puts_on: None,
             leaving: BTreeMap::new(),
             cut: BTreeSet::new(),
+            out_of_reach: BTreeSet::new(),
             group: Group::default(),
             gateway: true,
             gateway_since: NOW,
