@@ -6,7 +6,7 @@ use eto_engine::contract::{Readiness, WorkerPhase};
 use eto_engine::job::RestartPolicy;
 use eto_engine::time::Time;
 use eto_membership::agent::{Agent, Command, Event, Exit, Identity};
-use eto_membership::{Assignment, HEARTBEAT_MS};
+use eto_membership::{Assignment, HEARTBEAT_MS, Neighbours};
 
 use crate::defects::Defect;
 use crate::scenario::OnTerm;
@@ -31,6 +31,9 @@ pub(crate) struct Container {
     started: Option<u64>,
     /// It can't reach the gateway.
     pub(crate) cut: bool,
+    /// Nor its peers.
+    pub(crate) isolated: bool,
+    pub(crate) beside: Neighbours,
     /// The agent has ended: with this code.
     pub(crate) ended: Option<i32>,
     /// It lost its power and was not started since.
@@ -97,6 +100,8 @@ impl World {
                     process: None,
                     started: None,
                     cut: false,
+                    isolated: false,
+                    beside: Neighbours::default(),
                     ended: None,
                     dark: false,
                     restarts: 0,
@@ -218,6 +223,7 @@ impl World {
             return;
         }
         self.after(HEARTBEAT_MS, What::Heartbeat { uid: uid.to_owned(), life });
+        self.look_beside(uid);
         self.send_report(uid);
         self.watch_again(uid);
     }
@@ -376,7 +382,7 @@ impl World {
         let Some(container) = self.containers.get_mut(uid) else { return };
         container.sequence += 1;
         let mut report = container.agent.report();
-        report.sequence = container.sequence;
+        (report.sequence, report.out_of_reach) = (container.sequence, container.beside.out_of_reach());
         if self.reaches_gateway(uid) {
             self.post(uid, &report);
         }

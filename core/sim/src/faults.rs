@@ -29,6 +29,8 @@ pub(crate) enum Fault {
     DeleteNode,
     /// An agent does not reach the gateway; nothing else is wrong.
     CutAgent,
+    /// A pod reaches neither the gateway nor its peers.
+    CutPod,
     GatewayAway,
     EtcdAway,
     EtcdLost,
@@ -47,7 +49,7 @@ pub(crate) enum Fault {
 }
 
 /// Those that come as they like.
-const ALL: [Fault; 31] = [
+const ALL: [Fault; 32] = [
     Fault::Exit(1),
     Fault::Exit(139),
     Fault::OutOfMemory,
@@ -64,6 +66,7 @@ const ALL: [Fault; 31] = [
     Fault::PowerOff,
     Fault::DeleteNode,
     Fault::CutAgent,
+    Fault::CutPod,
     Fault::GatewayAway,
     Fault::EtcdAway,
     Fault::EtcdLost,
@@ -137,6 +140,7 @@ impl World {
             Fault::Announce => self.announce(),
             Fault::CutNode | Fault::CutHalf | Fault::PowerOff | Fault::DeleteNode => self.strike_nodes(fault, long),
             Fault::CutAgent => self.cut_agent(long),
+            Fault::CutPod => self.cut_pod(long),
             Fault::KillOperator | Fault::StallOperator => self.strike_operator(fault),
             Fault::Scale | Fault::Suspend | Fault::Template => self.user(fault, long),
             Fault::EtcdLost | Fault::EtcdRestored => {
@@ -202,7 +206,9 @@ impl World {
                 self.nodes.get_mut(&name).into_iter().for_each(|n| (n.cordoned, n.leaving) = (false, None));
                 self.tell_of_nodes();
             }
-            Mend::Agent(uid) => self.containers.get_mut(&uid).into_iter().for_each(|c| c.cut = false),
+            Mend::Agent(uid) => {
+                self.containers.get_mut(&uid).into_iter().for_each(|c| (c.cut, c.isolated) = (false, false))
+            }
             Mend::Evicted(uid) => {
                 self.user_deletes(&uid);
             }
@@ -249,7 +255,7 @@ impl World {
     }
 
     /// A pod whose process trains.
-    fn trainer(&mut self) -> Option<(String, u64, u64)> {
+    pub(crate) fn trainer(&mut self) -> Option<(String, u64, u64)> {
         let all: Vec<(String, u64, u64)> = self
             .containers
             .iter()
@@ -381,7 +387,7 @@ impl World {
             self.mend(Mend::Uncordon(name.clone()));
             self.bring_back(&name);
         }
-        self.containers.values_mut().for_each(|c| c.cut = false);
+        self.containers.values_mut().for_each(|c| (c.cut, c.isolated) = (false, false));
         if !self.gateway.up {
             self.start_gateway();
         }

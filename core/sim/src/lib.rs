@@ -14,6 +14,7 @@ mod defects;
 mod etcd;
 mod faults;
 mod gateway;
+mod network;
 mod nodes;
 mod operator;
 mod people;

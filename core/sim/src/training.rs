@@ -138,7 +138,7 @@ impl World {
         let Some(mut members) = self.ghost.members_of(generation) else { return };
         let able = |uid: &String| {
             let Some(container) = self.containers.get(uid) else { return false };
-            let linked = self.nodes.get(&container.node).is_some_and(|n| n.on && n.linked);
+            let linked = self.has_network(uid);
             let at_work = |p: &Process| p.round == generation && !p.over && !p.stopping && p.up_at <= self.now;
             linked && container.process.as_ref().is_some_and(at_work)
         };
@@ -224,7 +224,7 @@ impl World {
     fn has_lost_its_store(&self, generation: u64) -> bool {
         let Some(first) = self.ghost.members_of(generation).and_then(|all| all.first().cloned()) else { return false };
         let Some(container) = self.containers.get(&first) else { return true };
-        let linked = self.nodes.get(&container.node).is_some_and(|n| n.on && n.linked);
+        let linked = self.has_network(&first);
         let run = self.ghost.run_of(generation);
         let serves = container.process.as_ref().is_some_and(|p| p.run == run && !p.over && !p.stopping);
         !linked || !serves

@@ -8,9 +8,9 @@ fn every_rule_finds_its_defect() {
     let missed: Vec<_> = Defect::ALL
         .into_iter()
         .filter(|(defect, rule)| {
-            let mut found = (0..60).filter_map(|seed| run_with(Some(*defect), seed, 0).violation);
+            let mut found = (0..120).filter_map(|seed| run_with(Some(*defect), seed, 0).violation);
             !found.any(|v| v.rule == *rule)
         })
         .collect();
-    assert_eq!(missed, [], "not found in 60 stories");
+    assert_eq!(missed, [], "not found in 120 stories");
 }
