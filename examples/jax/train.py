@@ -83,7 +83,7 @@ class Checkpoints:
         os.makedirs(directory, exist_ok=True)
 
     def files(self):
-        return sorted(glob.glob(os.path.join(self.directory, "[0-9]*.npz")))
+        return sorted(glob.glob(os.path.join(self.directory, "[0-9]" * 10 + ".npz")))
 
     def load(self):
         files = self.files()

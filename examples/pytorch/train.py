@@ -68,7 +68,7 @@ class Checkpoints:
         os.makedirs(directory, exist_ok=True)
 
     def files(self):
-        return sorted(glob.glob(os.path.join(self.directory, "[0-9]*.pt")))
+        return sorted(glob.glob(os.path.join(self.directory, "[0-9]" * 10 + ".pt")))
 
     def load(self):
         files = self.files()

@@ -64,7 +64,7 @@ class Checkpoints:
         os.makedirs(directory, exist_ok=True)
 
     def newest(self):
-        files = sorted(glob.glob(os.path.join(self.directory, "[0-9]*.npz")))
+        files = sorted(glob.glob(os.path.join(self.directory, "[0-9]" * 10 + ".npz")))
         return files[-1] if files else None
 
     def save(self, step, arrays):
@@ -75,7 +75,7 @@ class Checkpoints:
             file.flush()
             os.fsync(file.fileno())
         os.replace(aside, path)
-        for old in sorted(glob.glob(os.path.join(self.directory, "[0-9]*.npz")))[: -self.KEEP]:
+        for old in sorted(glob.glob(os.path.join(self.directory, "[0-9]" * 10 + ".npz")))[: -self.KEEP]:
             os.remove(old)
         if "ETO_DRAIN_FILE" in os.environ:  # tells the agent, and so the job's status
             with open(os.environ["ETO_DRAIN_FILE"], "w", encoding="utf-8") as file:

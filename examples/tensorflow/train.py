@@ -63,7 +63,7 @@ class Checkpoints:
         os.makedirs(directory, exist_ok=True)
 
     def files(self):
-        return sorted(glob.glob(os.path.join(self.directory, "[0-9]*.npz")))
+        return sorted(glob.glob(os.path.join(self.directory, "[0-9]" * 10 + ".npz")))
 
     def newest(self):
         """Step of the furthest one; 0 where there is none."""

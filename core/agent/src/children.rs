@@ -9,12 +9,11 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::io::Read;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use eto_membership::agent::{Event, Exit, Launch, is_launcher};
+use eto_membership::agent::{CommandKind, Event, Exit, Launch, beginning};
 use eto_membership::is_default;
 use nix::errno::Errno;
 use nix::sys::signal::{Signal, kill, killpg};
@@ -38,6 +37,7 @@ const NOT_RUNNABLE: i32 = 126;
 pub(crate) struct Children {
     command: Vec<OsString>,
     launcher: bool,
+    torchrun: bool,
     /// Whether the end of what they write to stderr is kept.
     keeps_lines: bool,
     /// What asks them to stop.
@@ -78,15 +78,12 @@ impl Group {
 /// The beginning of a file that a command names; `None` where there is none. Pipes are left alone: opening one would wait
 /// for who writes it.
 fn script(name: &str) -> Option<String> {
-    let file = std::fs::File::open(Some(Path::new(name)).filter(|p| p.is_file())?).ok()?;
-    let mut text = Vec::new();
-    file.take(64 * 1024).read_to_end(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
+    beginning(std::fs::File::open(Some(Path::new(name)).filter(|p| p.is_file())?).ok()?)
 }
 
 impl Children {
     /// Becomes the parent of what loses its own, and prepares to start `command`. `launcher`: whether that starts the
-    /// processes of this member by itself; `None` = see [`is_launcher`].
+    /// processes of this member by itself; `None` = see [`CommandKind`].
     pub(crate) fn new(
         command: &[OsString],
         launcher: Option<bool>,
@@ -95,12 +92,22 @@ impl Children {
         oom: OomKills,
     ) -> std::io::Result<Children> {
         nix::sys::prctl::set_child_subreaper(true)?;
-        let launcher = launcher.unwrap_or_else(|| {
-            let words: Vec<String> = command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
-            is_launcher(&words, script)
-        });
+        let words: Vec<String> = command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
+        let kind = CommandKind::of(&words, script);
+        let launcher = launcher.unwrap_or(kind.starts_processes());
+        let torchrun = launcher && kind == CommandKind::Torchrun;
         let (command, last_lines) = (command.to_vec(), String::new());
-        Ok(Children { command, launcher, keeps_lines, stop_signal, last_lines, out_of_memory: false, oom, group: None })
+        Ok(Children {
+            command,
+            launcher,
+            torchrun,
+            keeps_lines,
+            stop_signal,
+            last_lines,
+            out_of_memory: false,
+            oom,
+            group: None,
+        })
     }
 
     /// The last lines that the group which is gone wrote to stderr.
@@ -112,9 +119,9 @@ impl Children {
         self.out_of_memory
     }
 
-    /// Whether the command starts the processes of a member by itself.
-    pub(crate) fn is_launcher(&self) -> bool {
-        self.launcher
+    /// Whether the command is a `torchrun` that starts the processes of this member.
+    pub(crate) fn is_torchrun(&self) -> bool {
+        self.torchrun
     }
 
     /// Tells a round as one whose processes could not be started.

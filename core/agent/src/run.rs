@@ -83,7 +83,7 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
         incarnation: format!("{:016x}", rand::random::<u64>()),
         stop_grace_ms: settings.stop_grace_ms,
         stop_signal: settings.stop_signal as i32,
-        native: children.is_launcher(),
+        native: children.is_torchrun(),
         lost_generation: memory.started(),
     });
     let link = settings.client.connect();

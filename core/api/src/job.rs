@@ -74,14 +74,14 @@ pub struct ElasticJobSpec {
     pub framework_type: Option<FrameworkType>,
     /// Processes that each worker runs, as in Kubeflow; `launcher` says who starts them. 1 to 1024, or `gpu` or `cpu` for
     /// one per GPU or whole CPU that the template's first container asks for, or `auto` for one per GPU, or per CPU where it
-    /// asks for none. Default: `PET_NPROC_PER_NODE` of that container, else one per GPU with PyTorch, and 1 with the others,
-    /// which use all devices of a worker from one process.
+    /// asks for none. Default: `PET_NPROC_PER_NODE` of that container, else what its `torchrun` is given. With PyTorch and
+    /// none of these one per GPU where the command is `torchrun` or Python's (without an agent: `torchrun`'s alone), else 1.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "schema::processes")]
     pub nproc_per_node: Option<IntOrString>,
     /// Who starts the processes of a worker. `Command`: the template's command does, as `torchrun` or `mpirun`; it is started
     /// once. `Agent`: the agent (or `eto run`) starts the command once for each process. Default: `Command` where the command
-    /// is `torchrun` or a shell script that calls it, else `Agent`.
+    /// is `torchrun`, `accelerate`, `deepspeed`, `horovodrun` or `mpirun`, or a shell script that calls one, else `Agent`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub launcher: Option<Launcher>,
     /// Which sizes between the bounds are legal. Default: all.

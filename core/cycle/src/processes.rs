@@ -1,7 +1,7 @@
 //! How many processes a worker runs, and who starts them.
 
 use eto_api::{ElasticJob, FrameworkType, Launcher};
-use eto_membership::agent::is_launcher;
+use eto_membership::agent::{CommandKind, nproc_per_node};
 use k8s_openapi::api::core::v1::{Container, PodSpec};
 use k8s_openapi::apimachinery::pkg::util::intstr::IntOrString;
 
@@ -23,32 +23,44 @@ pub(crate) struct Processes {
     pub(crate) without_agent: u32,
 }
 
-/// `nprocPerNode`, else `PET_NPROC_PER_NODE` of the first container, else one per GPU with PyTorch, whose processes have one
-/// each, else 1.
+/// `nprocPerNode`, else `PET_NPROC_PER_NODE` of the first container, else the number that its `torchrun` is given. With PyTorch
+/// alone, whose processes have a GPU each, else one per GPU where the command is `torchrun` or Python's. Else 1: what a
+/// program or a script of the image starts is not known, and to start it several times could start their square.
 pub(crate) fn of(job: &ElasticJob, spec: &PodSpec, problems: &mut SpecProblems) -> Processes {
     let first = spec.containers.first();
+    let words: Vec<String> =
+        first.into_iter().flat_map(|c| c.command.iter().chain(&c.args)).flatten().cloned().collect();
     let (gpus, cpus) = first.map_or((0, 0), resources::devices);
-    if let Some((path, asked)) = asked(job, first) {
+    if let Some((path, asked)) = asked(job, first, &words) {
         let count = read(&asked, gpus, cpus).unwrap_or_else(|why| {
             problems.add(path, why);
             1
         });
         return Processes { count, without_agent: count };
     }
-    let torch = matches!(job.spec.framework_type, None | Some(FrameworkType::PyTorch));
-    let count = if torch { gpus.clamp(1, MOST) } else { 1 };
-    Processes { count, without_agent: if launches(job, first) { count } else { 1 } }
+    if !matches!(job.spec.framework_type, None | Some(FrameworkType::PyTorch)) {
+        return Processes { count: 1, without_agent: 1 };
+    }
+    let (gpus, kind) = (gpus.clamp(1, MOST), CommandKind::of(&words, |_| None));
+    let (count, without_agent) = match (job.spec.launcher, kind) {
+        (Some(Launcher::Command), _) | (None, CommandKind::Torchrun) => (gpus, gpus),
+        (Some(Launcher::Agent), _) | (None, CommandKind::Python) => (gpus, 1),
+        (None, CommandKind::Launcher | CommandKind::Other) => (1, 1),
+    };
+    Processes { count, without_agent }
 }
 
 /// What the user said, and where.
-fn asked(job: &ElasticJob, first: Option<&Container>) -> Option<(String, String)> {
+fn asked(job: &ElasticJob, first: Option<&Container>, command: &[String]) -> Option<(String, String)> {
     match &job.spec.nproc_per_node {
         Some(IntOrString::Int(n)) => Some(("spec.nprocPerNode".to_owned(), n.to_string())),
         Some(IntOrString::String(word)) => Some(("spec.nprocPerNode".to_owned(), word.clone())),
         None => {
             let env = first.and_then(|c| c.env.as_ref()).into_iter().flatten();
             let value = env.filter(|e| e.name == PROCESSES).find_map(|e| e.value.clone());
-            value.map(|text| (format!("env {PROCESSES} of the first container"), text))
+            let value = value.map(|text| (format!("env {PROCESSES} of the first container"), text));
+            let flag = || nproc_per_node(command).filter(|_| job.spec.launcher != Some(Launcher::Agent));
+            value.or_else(|| Some(("--nproc-per-node of the first container's command".to_owned(), flag()?)))
         }
     }
 }
@@ -68,16 +80,4 @@ fn read(asked: &str, gpus: u32, cpus: u32) -> Result<u32, String> {
              container asks for): it makes up WORLD_SIZE"
         )
     })
-}
-
-/// Whether the command is known to start the worker's processes by itself. What is in a script of the image isn't read here.
-fn launches(job: &ElasticJob, first: Option<&Container>) -> bool {
-    job.spec.launcher.map_or_else(
-        || {
-            let parts = first.map(|c| [c.command.as_deref(), c.args.as_deref()]);
-            let words: Vec<String> = parts.into_iter().flatten().flatten().flatten().cloned().collect();
-            is_launcher(&words, |_| None)
-        },
-        |launcher| launcher == Launcher::Command,
-    )
 }

@@ -157,11 +157,18 @@ fn of_container(c: &Container) -> Amounts {
     }
 }
 
-/// Whole GPUs and CPUs that a container asks for.
+/// Whole GPUs and CPUs that a container asks for: those that a process can have for itself. Of several parts of a GPU (MIG) CUDA
+/// shows a process one, and memory or tiles of one are no GPUs.
 pub(crate) fn devices(c: &Container) -> (u32, u32) {
-    let own = of_container(c);
     let whole = |amount: i128| u32::try_from(Nano(amount).whole()).unwrap_or(u32::MAX);
-    (whole(own.gpus), whole(own.cpu))
+    let is_whole = |name: &str| {
+        let kind = name.split_once('/').map_or("", |(_, kind)| kind);
+        kind == "gpu" || matches!(name, "gpu.intel.com/i915" | "gpu.intel.com/xe")
+    };
+    let names = c.resources.iter().flat_map(|r| [&r.requests, &r.limits]).flatten().flat_map(|list| list.keys());
+    let names: std::collections::BTreeSet<&str> = names.map(String::as_str).filter(|name| is_whole(name)).collect();
+    let amounts = names.into_iter().filter_map(|name| amount(c.resources.as_ref()?, name));
+    (whole(amounts.fold(0, i128::saturating_add)), whole(of_container(c).cpu))
 }
 
 /// The request, else the limit; `None` where there is neither or it can't be read.

@@ -19,7 +19,9 @@ fn read(spec: Value) -> Result<JobSpec, SpecProblems> {
 #[test]
 fn processes_of_a_worker_are_a_number_or_one_for_each_device() {
     let of = |asked: Value, limits: Value, env: Value| {
-        let container = json!({"name": "c", "image": "i", "resources": {"limits": limits}, "env": env});
+        let resources = json!({"limits": limits});
+        let command = ["python", "train.py"];
+        let container = json!({"name": "c", "image": "i", "command": command, "resources": resources, "env": env});
         let mut spec = json!({"replicas": 2, "template": {"spec": {"containers": [container]}}});
         if !asked.is_null() {
             spec["nprocPerNode"] = asked;
@@ -41,6 +43,8 @@ fn processes_of_a_worker_are_a_number_or_one_for_each_device() {
         (json!("auto"), gpus(), 8),
         (json!("auto"), cpus(), 3),
         (json!("auto"), json!({}), 1),
+        (Value::Null, json!({"nvidia.com/mig-1g.5gb": 2}), 1),
+        (Value::Null, json!({"gpu.intel.com/i915": 2, "gpu.intel.com/millicores": 30}), 2),
     ] {
         assert_eq!(of(asked.clone(), limits, json!([])), Ok(processes), "{asked}");
     }
@@ -75,6 +79,11 @@ fn a_worker_has_a_process_for_each_gpu_where_somebody_starts_them() {
     let plain = || json!(["python", "train.py"]);
     assert_eq!(of(json!({}), plain()), (8, 1));
     assert_eq!(of(json!({}), json!(["torchrun", "train.py"])), (8, 8));
+    assert_eq!(of(json!({}), json!(["torchrun", "--nproc-per-node=2", "train.py"])), (2, 2));
+    assert_eq!(of(json!({"elasticity": {"agent": "Off"}}), plain()), (1, 1), "nobody starts more");
+    for command in [json!(["./run.sh"]), json!(["accelerate", "launch", "train.py"]), json!(null)] {
+        assert_eq!(of(json!({}), command.clone()), (1, 1), "{command}: it may start them itself");
+    }
     assert_eq!(of(json!({"launcher": "Command"}), json!(["./run.sh"])), (8, 8));
     assert_eq!(of(json!({"launcher": "Agent"}), json!(["torchrun", "train.py"])), (8, 1));
     assert_eq!(of(json!({"nprocPerNode": 4}), plain()), (4, 4), "what the user says stands");

@@ -96,19 +96,20 @@ pub struct TemplateFacts {
 }
 
 impl JobSpec {
-    /// Processes that one worker runs, at least 1. What sizes are legal by, in either mode.
+    /// Processes that one worker runs, at least 1: what sizes are legal by.
     pub fn processes(&self) -> u32 {
-        self.template.as_ref().map_or(1, |t| t.processes.max(1))
+        self.processes_of_worker(false)
+    }
+
+    fn processes_of_worker(&self, alone: bool) -> u32 {
+        let alone = alone || self.elasticity.agent == AgentChoice::Off;
+        self.template.as_ref().map_or(1, |t| if alone { t.processes_without_agent } else { t.processes }.max(1))
     }
 
     /// Processes that the member with this index runs, at least 1. `alone`: there is the command alone, and neither an agent
     /// nor `eto run`.
     pub fn processes_of(&self, index: u32, alone: bool) -> u32 {
-        match &self.template {
-            Some(t) if self.types.is_worker(index) && alone => t.processes_without_agent.max(1),
-            Some(t) if self.types.is_worker(index) => t.processes.max(1),
-            _ => 1,
-        }
+        if self.types.is_worker(index) { self.processes_of_worker(alone) } else { 1 }
     }
 
     /// Whether the member with this index may be given up: not the master, and only workers.

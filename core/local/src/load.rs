@@ -9,6 +9,7 @@ use eto_cycle::spec::job_spec;
 use eto_cycle::{SpecProblem, SpecProblems};
 use eto_engine::job::JobSpec;
 use eto_engine::time::Time;
+use eto_membership::agent::beginning;
 use serde::Deserialize;
 
 /// Why there is no job to run.
@@ -60,10 +61,7 @@ fn read(path: &Path) -> io::Result<String> {
 /// opening one would wait for who writes it.
 pub(crate) fn script(directory: Option<&Path>, name: &str) -> Option<String> {
     let path = directory.unwrap_or(Path::new("")).join(name);
-    let file = std::fs::File::open(Some(path).filter(|p| p.is_file())?).ok()?;
-    let mut text = Vec::new();
-    file.take(64 * 1024).read_to_end(&mut text).ok()?;
-    Some(String::from_utf8_lossy(&text).into_owned())
+    beginning(std::fs::File::open(Some(path).filter(|p| p.is_file())?).ok()?)
 }
 
 /// Most brackets open at once. The parser takes a time that grows with their square before it refuses them; scripts in

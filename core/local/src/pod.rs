@@ -7,7 +7,7 @@ use std::time::Duration;
 use eto_api::Launcher;
 use eto_cycle::SpecProblems;
 use eto_engine::plan::NewPod;
-use eto_membership::agent::is_launcher;
+use eto_membership::agent::CommandKind;
 use k8s_openapi::api::core::v1::{Container, EnvVar, EnvVarSource, Pod, PodSpec};
 
 use crate::expand::expand;
@@ -66,7 +66,10 @@ pub fn blueprint(
     let directory = directory.map(Path::to_path_buf).or_else(|| own.map(PathBuf::from));
     let launches = || match job.object.spec.launcher {
         Some(launcher) => launcher == Launcher::Command,
-        None => is_launcher(&first.command, |name| crate::load::script(directory.as_deref(), name)),
+        None => {
+            let read = |name: &str| crate::load::script(directory.as_deref(), name);
+            CommandKind::of(&first.command, read).starts_processes()
+        }
     };
     if each.len() > 1 && !launches() {
         let of = |env: &Vec<(String, String)>| Made::of(job, &NewPod { env: env.clone().into(), ..new.clone() });

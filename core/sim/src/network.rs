@@ -28,7 +28,9 @@ impl World {
         let own = self.has_network(uid);
         let tried: Vec<(String, bool)> =
             beside.all().map(|(other, _)| (other.to_owned(), own && self.has_network(other))).collect();
-        tried.iter().for_each(|(other, reached)| drop(beside.tried(other, *reached)));
+        for (other, reached) in &tried {
+            beside.tried(other, *reached);
+        }
         if let Some(container) = self.containers.get_mut(uid) {
             container.beside = beside;
         }

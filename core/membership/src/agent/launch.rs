@@ -31,7 +31,7 @@ impl Launch {
     }
 
     /// Variables of each process to start, at least one. `launcher`: the command starts the processes of a member
-    /// itself (see [`is_launcher`]), so it is started once.
+    /// itself (see [`super::CommandKind`]), so it is started once.
     ///
     /// Later wins: the assignment's own variables, then the round's: those of the process ([`process_env`]), or of the
     /// member for a launcher ([`member_env`]), which has `ETO_LOCAL_RANK` 0 of `ETO_LOCAL_WORLD_SIZE` 1, or of the run
@@ -67,54 +67,6 @@ impl Launch {
         let all: Vec<_> = each.map(over).collect();
         if all.is_empty() { alone() } else { all }
     }
-}
-
-/// Whether a command starts the processes of a member by itself: `torchrun`, or `torch.distributed.run` (and the older
-/// `launch`) as a module, also inside a shell's command line, or in a shell script that the command names. Only what comes
-/// before the name of a Python script counts.
-///
-/// `read` gives the text of a file that may be such a script; `None` where there is none, or it can't be read here. What a
-/// script calls in its turn is not looked at.
-pub fn is_launcher(command: &[String], read: impl Fn(&str) -> Option<String>) -> bool {
-    let words = || command.iter().flat_map(|argument| argument.split_whitespace());
-    let may_be_shell = |word: &&str| has_suffix(word, "sh") || word.contains('/');
-    launches(words())
-        || words()
-            .take_while(|word| !has_suffix(word, "py"))
-            .filter(may_be_shell)
-            .take(MOST_SCRIPTS)
-            .filter_map(read)
-            .filter(|text| is_shell(text))
-            .any(|text| {
-                text.lines().any(|line| launches(line.trim().split('#').next().unwrap_or("").split_whitespace()))
-            })
-}
-
-/// Words of a command that are looked at as scripts.
-const MOST_SCRIPTS: usize = 4;
-
-fn has_suffix(word: &str, suffix: &str) -> bool {
-    word.rsplit_once('.').is_some_and(|(_, own)| own == suffix)
-}
-
-fn launches<'a>(words: impl Iterator<Item = &'a str>) -> bool {
-    let modules = ["torch.distributed.run", "torch.distributed.launch"];
-    let mut before = "";
-    for word in words.take_while(|word| !has_suffix(word, "py")) {
-        let name = word.rsplit('/').next().unwrap_or(word);
-        if name == "torchrun" || (before == "-m" && modules.contains(&word)) {
-            return true;
-        }
-        before = word;
-    }
-    false
-}
-
-/// By its first line: `#!/bin/sh`, `#!/usr/bin/env bash`.
-fn is_shell(text: &str) -> bool {
-    let first = text.lines().next().and_then(|line| line.strip_prefix("#!")).unwrap_or_default();
-    let shells = ["sh", "bash", "dash", "ash", "ksh", "zsh"];
-    first.split_whitespace().any(|word| shells.contains(&word.rsplit('/').next().unwrap_or(word)))
 }
 
 #[cfg(test)]
@@ -189,35 +141,5 @@ mod tests {
         let ids: Vec<_> = jax.iter().map(|e| e["JAX_PROCESS_ID"].as_str()).collect();
         assert_eq!((ids.as_slice(), jax[0]["NUM_PROCESSES"].as_str()), (&["2", "3"][..], "4"));
         assert_eq!(launch(FrameworkKind::TensorFlow, &[2, 2], 1).environments(false).len(), 1);
-    }
-
-    #[test]
-    fn launchers_are_known_by_their_command() {
-        let is = |line: &[&str]| is_launcher(&line.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>(), |_| None);
-        assert!(is(&["torchrun", "train.py"]));
-        assert!(is(&["/opt/venv/bin/torchrun", "--nproc-per-node=2", "train.py"]));
-        assert!(is(&["python3", "-u", "-m", "torch.distributed.run", "train.py"]));
-        assert!(is(&["sh", "-c", "cd /w && exec torchrun --nnodes=2 train.py"]));
-        assert!(!is(&["python", "train.py", "--launcher", "torchrun"]));
-        assert!(!is(&["python", "-m", "trainer"]));
-        assert!(!is(&[]));
-    }
-
-    #[test]
-    fn a_shell_script_that_calls_a_launcher_is_one() {
-        let of = |line: &str, text: &str| {
-            let read = |path: &str| (path == "/opt/run.sh").then(|| text.to_owned());
-            is_launcher(&line.split(' ').map(str::to_owned).collect::<Vec<_>>(), read)
-        };
-        let script = "#!/bin/bash\nset -e\n  exec torchrun --nnodes=2 train.py \"$@\"\n";
-        for line in ["/opt/run.sh --epochs 3", "bash -e /opt/run.sh", "/bin/sh -c /opt/run.sh", "tini -- /opt/run.sh"] {
-            assert!(of(line, script), "{line}");
-        }
-        assert!(of("/opt/run.sh", "#!/usr/bin/env sh\npython3 -m torch.distributed.run train.py\n"));
-        assert!(!of("/opt/run.sh", "#!/bin/sh\n# torchrun is not needed\nexec python train.py\n"));
-        assert!(!of("/opt/run.sh", "#!/usr/bin/env python3\nimport torchrun\n torchrun\n"), "no shell's");
-        assert!(!of("/opt/run.sh", "ELF torchrun"));
-        assert!(!of("python train.py --setup /opt/run.sh", script), "an argument of the script");
-        assert!(!of("/opt/other.sh", script), "can't be read");
     }
 }

@@ -14,6 +14,7 @@
 //! - *Stopped* is not *checkpointed*: a checkpoint is what the script told ([`Event::CheckpointTold`]), or an exit code
 //!   143 that the script itself gave after it was asked to stop. Death by SIGTERM is no checkpoint.
 
+mod command;
 mod exit;
 mod launch;
 #[cfg(test)]
@@ -22,8 +23,9 @@ mod properties;
 mod stories;
 mod words;
 
+pub use command::{CommandKind, beginning, nproc_per_node};
 pub use exit::{DRAINED, Exit};
-pub use launch::{Launch, is_launcher};
+pub use launch::Launch;
 pub use words::{Command, Event, Identity, Refusal};
 
 use crate::{Assignment, Checkpoint, LOSS_GRACE_MS, MemberState, Order, Progress, Refused, Report};

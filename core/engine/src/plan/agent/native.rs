@@ -218,7 +218,7 @@ impl<'a> Step<'a> {
         let said = self.state.conditions.iter().any(|c| c.reason == Why::NotTorchrun);
         if known.any(|r| !r.report.native) || (self.facts.group.is_none() && said) {
             let why = "an agent in the pods drives rounds: elasticity.mode Native needs torchrun as the command of all \
-                       workers";
+                       workers, and no `launcher: Agent`";
             return Some((Why::NotTorchrun, why));
         }
         None
