@@ -348,14 +348,6 @@ impl World {
         true
     }
 
-    fn cut_agent(&mut self, long: u64) -> bool {
-        let Some((uid, ..)) = self.trainer() else { return false };
-        self.note(|_| format!("the agent of {uid} is not heard of for {long} ms"));
-        self.containers.get_mut(&uid).into_iter().for_each(|c| c.cut = true);
-        self.after(long, What::Mend(Mend::Agent(uid)));
-        true
-    }
-
     /// All replicas end, and what they know goes with them.
     fn kill_all(&mut self, longest: u64) {
         for at in 0..self.replicas.len() {

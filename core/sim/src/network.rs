@@ -4,6 +4,14 @@ use crate::faults::Mend;
 use crate::world::{What, World};
 
 impl World {
+    pub(crate) fn cut_agent(&mut self, long: u64) -> bool {
+        let Some((uid, ..)) = self.trainer() else { return false };
+        self.note(|_| format!("the agent of {uid} is not heard of for {long} ms"));
+        self.containers.get_mut(&uid).into_iter().for_each(|c| c.cut = true);
+        self.after(long, What::Mend(Mend::Agent(uid)));
+        true
+    }
+
     /// A pod's network is gone, and its node knows nothing of it.
     pub(crate) fn cut_pod(&mut self, long: u64) -> bool {
         let Some((uid, ..)) = self.trainer() else { return false };

@@ -11,6 +11,7 @@ mod losses;
 mod memory;
 mod moves;
 mod native;
+mod neighbours;
 mod returns;
 mod rules;
 mod scope;
