@@ -36,8 +36,8 @@ const NOT_RUNNABLE: i32 = 126;
 #[derive(Debug)]
 pub(crate) struct Children {
     command: Vec<OsString>,
-    launcher: bool,
-    torchrun: bool,
+    /// What it does about several processes, as the job says or as it looks.
+    kind: CommandKind,
     /// Whether the end of what they write to stderr is kept.
     keeps_lines: bool,
     /// What asks them to stop.
@@ -94,20 +94,13 @@ impl Children {
         nix::sys::prctl::set_child_subreaper(true)?;
         let words: Vec<String> = command.iter().map(|a| a.to_string_lossy().into_owned()).collect();
         let kind = CommandKind::of(&words, script);
-        let launcher = launcher.unwrap_or(kind.starts_processes());
-        let torchrun = launcher && kind == CommandKind::Torchrun;
+        let kind = match launcher {
+            Some(true) if kind != CommandKind::Torchrun => CommandKind::Launcher,
+            Some(false) => CommandKind::Other,
+            _ => kind,
+        };
         let (command, last_lines) = (command.to_vec(), String::new());
-        Ok(Children {
-            command,
-            launcher,
-            torchrun,
-            keeps_lines,
-            stop_signal,
-            last_lines,
-            out_of_memory: false,
-            oom,
-            group: None,
-        })
+        Ok(Children { command, kind, keeps_lines, stop_signal, last_lines, out_of_memory: false, oom, group: None })
     }
 
     /// The last lines that the group which is gone wrote to stderr.
@@ -121,7 +114,7 @@ impl Children {
 
     /// Whether the command is a `torchrun` that starts the processes of this member.
     pub(crate) fn is_torchrun(&self) -> bool {
-        self.torchrun
+        self.kind == CommandKind::Torchrun
     }
 
     /// Tells a round as one whose processes could not be started.
@@ -145,7 +138,7 @@ impl Children {
         });
         let mut group = Group { tail, ..Group::new(generation) };
         let mut failure = None;
-        for env in launch.environments(self.launcher) {
+        for env in launch.environments(self.kind.starts_processes()) {
             match self.spawn(&env, more, &group) {
                 Ok(pid) => {
                     group.leader.get_or_insert(pid);
