@@ -64,13 +64,9 @@ pub fn blueprint(
     let mut further = Vec::new();
     let own = first.pod.spec.as_ref().and_then(|s| s.containers.first()?.working_dir.clone());
     let directory = directory.map(Path::to_path_buf).or_else(|| own.map(PathBuf::from));
-    let launches = || match job.object.spec.launcher {
-        Some(launcher) => launcher == Launcher::Command,
-        None => {
-            let read = |name: &str| crate::load::script(directory.as_deref(), name);
-            CommandKind::of(&first.command, read).starts_processes()
-        }
-    };
+    let read = |name: &str| crate::load::script(directory.as_deref(), name);
+    let seen = || CommandKind::of(&first.command, read).starts_processes();
+    let launches = || job.object.spec.launcher.map_or_else(seen, |launcher| launcher == Launcher::Command);
     if each.len() > 1 && !launches() {
         let of = |env: &Vec<(String, String)>| Made::of(job, &NewPod { env: env.clone().into(), ..new.clone() });
         first = of(&each[0])?;

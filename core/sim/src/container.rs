@@ -17,6 +17,7 @@ use crate::world::{What, World};
 const GRACE: u64 = 30_000;
 
 /// The training container of a pod. It is there as long as its node's kubelet knows of the pod.
+#[allow(clippy::struct_excessive_bools, reason = "each says something of its own")]
 #[derive(Debug)]
 pub(crate) struct Container {
     pub(crate) node: String,

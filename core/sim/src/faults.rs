@@ -206,9 +206,7 @@ impl World {
                 self.nodes.get_mut(&name).into_iter().for_each(|n| (n.cordoned, n.leaving) = (false, None));
                 self.tell_of_nodes();
             }
-            Mend::Agent(uid) => {
-                self.containers.get_mut(&uid).into_iter().for_each(|c| (c.cut, c.isolated) = (false, false))
-            }
+            Mend::Agent(uid) => self.reconnect(&uid),
             Mend::Evicted(uid) => {
                 self.user_deletes(&uid);
             }

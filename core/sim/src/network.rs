@@ -21,6 +21,12 @@ impl World {
         true
     }
 
+    pub(crate) fn reconnect(&mut self, uid: &str) {
+        if let Some(container) = self.containers.get_mut(uid) {
+            (container.cut, container.isolated) = (false, false);
+        }
+    }
+
     /// Whether the pod's network carries to its peers.
     pub(crate) fn has_network(&self, uid: &str) -> bool {
         let container = self.containers.get(uid).filter(|c| !c.isolated && !c.dark);
