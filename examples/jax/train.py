@@ -86,6 +86,8 @@ class Checkpoints:
         return sorted(glob.glob(os.path.join(self.directory, "[0-9]" * 10 + ".npz")))
 
     def load(self):
+        for cut in glob.glob(os.path.join(self.directory, "*.tmp")):  # by processes that were killed while they wrote
+            os.remove(cut)
         files = self.files()
         return dict(np.load(files[-1])) if files else {}
 

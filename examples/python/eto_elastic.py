@@ -28,6 +28,7 @@ import json
 import math
 import os
 import random
+import secrets
 import signal
 import sys
 import threading
@@ -206,9 +207,10 @@ class Job:
         deleted and has a successor."""
         path = os.fspath(path)
         self._check_fence(path, path in self._claimed)
-        aside = "%s.%d.%d.tmp" % (path, self.generation, os.getpid())
+        # Nobody else's: generations begin anew with each job, and in containers process ids are alike.
+        aside = "%s.%s.%d.%s.tmp" % (path, self.job_uid or "alone", self.generation, secrets.token_hex(6))
         try:
-            with open(aside, "wb") as file:
+            with open(aside, "xb") as file:
                 write(file)
                 file.flush()
                 os.fsync(file.fileno())
@@ -235,9 +237,10 @@ class Job:
             self._check_fence(path, path in self._claimed)
             self._raise_fence(path)
         for other in os.listdir(folder or "."):
-            # Of a process that was killed while it wrote.
+            # Of a process that was killed while it wrote, in an earlier round or job; one that lives may write no more.
             cut = other[len(name) + 1 :].split(".") if other.startswith(name + ".") else []
-            if len(cut) == 3 and cut[2] == "tmp" and cut[0].isdigit() and int(cut[0]) < self.generation:
+            ours = len(cut) == 4 and cut[3] == "tmp" and cut[1].isdigit()
+            if ours and (cut[0] != (self.job_uid or "alone") or int(cut[1]) < self.generation):
                 with contextlib.suppress(OSError):
                     os.remove(os.path.join(folder, other))
         try:
@@ -335,12 +338,17 @@ def _read_fence(path):
 
 
 def _write_whole(path, text):
-    aside = "%s.%d.new" % (path, os.getpid())
-    with open(aside, "w") as file:
-        file.write(text + "\n")
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(aside, path)
+    aside = "%s.%s.new" % (path, secrets.token_hex(6))
+    try:
+        with open(aside, "x") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(aside, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.remove(aside)
+        raise
 
 
 def _sync_folder(path):

@@ -229,14 +229,31 @@ class Checkpoints(TestCase):
         self.assertEqual(left, ["latest.ckpt", "latest.ckpt.lock", "latest.ckpt.round"])
 
     def test_what_a_killed_process_left_is_cleared_away(self):
-        stray = self.path + ".2.99.tmp"
-        for name in (stray, self.path + ".3.99.tmp", self.path + ".mine.tmp"):
+        gone = [self.path + end for end in (".uid-a.2.0a.tmp", ".uid-b.7.0b.tmp", ".alone.9.0c.tmp")]
+        kept = [self.path + end for end in (".uid-a.3.0d.tmp", ".mine.tmp", ".2.99.tmp")]
+        for name in gone + kept:
             with open(name, "wb"):
                 pass
-        job(3).load_checkpoint(self.path, lambda f: f.read())
-        self.assertFalse(os.path.exists(stray))
-        self.assertTrue(os.path.exists(self.path + ".3.99.tmp"))
-        self.assertTrue(os.path.exists(self.path + ".mine.tmp"))
+        job(3, ETO_ROUND_ID="uid-a-3").load_checkpoint(self.path, lambda f: f.read())
+        self.assertEqual([os.path.exists(name) for name in gone], [False] * 3)
+        self.assertEqual([os.path.exists(name) for name in kept], [True] * 3)
+
+    def test_a_job_and_its_successor_write_at_once_in_the_same_round_and_process_id(self):
+        """As in two containers: the one that is being deleted writes while the new one loads and saves."""
+        old, new = job(1, ETO_ROUND_ID="uid-a-1"), job(1, ETO_ROUND_ID="uid-b-1")
+        old.save_checkpoint(self.path, lambda f: f.write(b"first"))
+
+        def slowly(file):
+            file.write(b"o" * 10)
+            self.assertEqual(new.load_checkpoint(self.path, lambda f: f.read()), b"first")
+            new.save_checkpoint(self.path, lambda f: f.write(b"n" * 10))
+            file.write(b"o" * 10)
+
+        with self.assertRaises(StaleRound):
+            old.save_checkpoint(self.path, slowly)
+        self.assertEqual(self.text(), b"n" * 10)
+        left = sorted(os.listdir(os.path.dirname(self.path)))
+        self.assertEqual(left, ["latest.ckpt", "latest.ckpt.lock", "latest.ckpt.round"])
 
     def test_rounds_that_write_at_once_end_with_the_newest(self):
         script = (

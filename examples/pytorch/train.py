@@ -71,6 +71,8 @@ class Checkpoints:
         return sorted(glob.glob(os.path.join(self.directory, "[0-9]" * 10 + ".pt")))
 
     def load(self):
+        for cut in glob.glob(os.path.join(self.directory, "*.tmp")):  # by processes that were killed while they wrote
+            os.remove(cut)
         files = self.files()
         return torch.load(files[-1], map_location="cpu") if files else None
 

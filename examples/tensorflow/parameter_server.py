@@ -146,6 +146,8 @@ def lead(args, resolver, checkpoints):
     with strategy.scope():
         weights = {k: tf.Variable(v, dtype=tf.float32, name=k) for k, v in first_weights().items()}
     step, epoch, consumed = 0, 0, 0
+    for cut in glob.glob(os.path.join(args.checkpoints, "*.tmp")):  # by processes that were killed while they wrote
+        os.remove(cut)
     newest = checkpoints.newest()
     if newest:
         found = np.load(newest)

@@ -67,6 +67,8 @@ class Checkpoints:
 
     def newest(self):
         """Step of the furthest one; 0 where there is none."""
+        for cut in glob.glob(os.path.join(self.directory, "*.tmp")):  # by processes that were killed while they wrote
+            os.remove(cut)
         files = self.files()
         return int(os.path.basename(files[-1])[: -len(".npz")]) if files else 0
 
