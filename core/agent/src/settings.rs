@@ -145,7 +145,9 @@ mod tests {
         assert_eq!((s.processes, s.stop_grace_ms, s.metrics_port, s.keeps_lines), (1, 28_000, 9400, true));
         assert!(!read(&[("ETO_LAST_LINES", "0")]).unwrap().keeps_lines);
         assert_eq!(s.stop_signal, Signal::SIGTERM);
-        assert_eq!(read(&[("ETO_STOP_SIGNAL", "SIGINT")]).unwrap().stop_signal, Signal::SIGINT);
+        for written in ["SIGINT", "INT", "2"] {
+            assert_eq!(read(&[("ETO_STOP_SIGNAL", written)]).unwrap().stop_signal, Signal::SIGINT, "{written}");
+        }
         assert_eq!(read(&[("ETO_TERMINATION_GRACE_SECONDS", "3")]).unwrap().stop_grace_ms, 1_500);
     }
 

@@ -1,22 +1,17 @@
 //! The signals that the agent takes, and what each of them means.
 
+use eto_membership::STOP_SIGNALS;
 use nix::sys::signal::Signal;
 use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
 
-/// Signals that a script can be asked to stop by: those that the agent, which gets them in its place, can take.
-const STOPS: [Signal; 7] = [
-    Signal::SIGTERM,
-    Signal::SIGINT,
-    Signal::SIGHUP,
-    Signal::SIGQUIT,
-    Signal::SIGUSR1,
-    Signal::SIGUSR2,
-    Signal::SIGWINCH,
-];
+/// Signals by which images of other init systems are stopped (SIGRTMIN+3, SIGPWR), and that nobody passes on to a script. The
+/// first process of a container gets none that it has not asked for, so each is asked for. C libraries keep the first
+/// real-time signals, up to 34, for themselves.
+const ONLY_STOPS: [std::ops::RangeInclusive<i32>; 2] = [Signal::SIGPWR as i32..=Signal::SIGPWR as i32, 35..=64];
 
-/// The signal of this name, as `SIGINT`, where a script can be asked to stop by it.
-pub(crate) fn stop_signal(name: &str) -> Option<Signal> {
-    STOPS.into_iter().find(|s| s.as_str() == name)
+/// The signal that is written so, where a script can be asked to stop by it.
+pub(crate) fn stop_signal(written: &str) -> Option<Signal> {
+    eto_membership::stop_signal(written).and_then(|(_, number)| Signal::try_from(number).ok())
 }
 
 pub(crate) enum Seen {
@@ -29,30 +24,36 @@ pub(crate) enum Seen {
 
 pub(crate) struct Signals {
     child: Stream,
-    others: Vec<(Stream, Signal)>,
+    /// With the number of each.
+    others: Vec<(Stream, i32)>,
     stop: Signal,
 }
 
 impl Signals {
-    /// Takes SIGTERM, SIGINT and `stop` as the word that the pod is to stop: container runtimes send the last, and it is
-    /// not passed on as it is.
+    /// Takes SIGTERM, SIGINT, `stop` and those that no script waits for as the word that the pod is to stop: container
+    /// runtimes send one of them, and it is not passed on as it is.
     pub(crate) fn listen(stop: Signal) -> std::io::Result<Signals> {
-        let others = STOPS.into_iter().map(|name| Ok((signal(SignalKind::from_raw(name as i32))?, name)));
+        let numbers = STOP_SIGNALS.into_iter().map(|(_, number)| number).chain(ONLY_STOPS.into_iter().flatten());
+        let others = numbers.map(|number| Ok((signal(SignalKind::from_raw(number))?, number)));
         Ok(Signals { child: signal(SignalKind::child())?, others: others.collect::<std::io::Result<_>>()?, stop })
     }
 
     pub(crate) async fn next(&mut self) -> Seen {
         let (others, stop) = (&mut self.others, self.stop);
         let other = std::future::poll_fn(|context| {
-            let ready = others.iter_mut().find_map(|(s, name)| s.poll_recv(context).is_ready().then_some(*name));
+            let ready = others.iter_mut().find_map(|(s, number)| s.poll_recv(context).is_ready().then_some(*number));
             ready.map_or(std::task::Poll::Pending, std::task::Poll::Ready)
         });
         tokio::select! {
             _ = self.child.recv() => Seen::Child,
-            name = other => match name {
-                Signal::SIGTERM | Signal::SIGINT => Seen::Stop,
-                name if name == stop => Seen::Stop,
-                name => Seen::Other(name),
+            number = other => {
+                let is_stop = ONLY_STOPS.iter().any(|range| range.contains(&number));
+                match Signal::try_from(number) {
+                    _ if is_stop => Seen::Stop,
+                    Ok(Signal::SIGTERM | Signal::SIGINT) | Err(_) => Seen::Stop,
+                    Ok(name) if name == stop => Seen::Stop,
+                    Ok(name) => Seen::Other(name),
+                }
             },
         }
     }

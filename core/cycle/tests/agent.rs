@@ -174,6 +174,21 @@ fn the_agent_is_told_by_which_signal_the_container_is_stopped() {
 }
 
 #[test]
+fn a_stop_signal_that_the_agent_can_t_take_is_told() {
+    for own in ["SIGKILL", "SIGRTMIN+3", "nonsense"] {
+        let problems = build(trainer(json!({"lifecycle": {"stopSignal": own}}))).unwrap_err();
+        assert_eq!(problems.0[0].path, "spec.template.spec.containers[0].lifecycle.stopSignal");
+        let told = problems.to_string();
+        assert!([own, "SIGUSR1", "spec.elasticity.agent"].iter().all(|part| told.contains(part)), "{told}");
+    }
+    let recreated = NewPod { mode: RoundMode::Recreate, ..new() };
+    let template = trainer(json!({"lifecycle": {"stopSignal": "SIGRTMIN+3"}}));
+    let pod = pod::build(&job(template), &recreated, None).unwrap().unwrap().pod;
+    let lifecycle = pod.spec.unwrap().containers[0].lifecycle.clone().unwrap();
+    assert_eq!(lifecycle.stop_signal.as_deref(), Some("SIGRTMIN+3"), "without an agent it is the script's alone");
+}
+
+#[test]
 fn in_the_hosts_network_the_agent_is_asked_from_within() {
     let mut template = trainer(json!({}));
     template["hostNetwork"] = json!(true);

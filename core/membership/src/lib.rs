@@ -17,6 +17,7 @@ mod protocol;
 mod replicas;
 mod reports;
 mod round;
+mod stop;
 
 pub use batch::{Batch, GlobalBatch, MAX_GLOBAL_BATCH};
 pub use env::{FrameworkKind, MAX_MEMBERS, MAX_TENSORFLOW_MEMBERS, is_default, member_env, native_env, process_env};
@@ -31,3 +32,4 @@ pub use protocol::{
 pub use replicas::{CHIEF, ReplicaType, ReplicaTypes, WORKER};
 pub use reports::{PROGRESS_EVERY_MS, ReportOrder};
 pub use round::{Candidate, Member, Ports, Round};
+pub use stop::{STOP_SIGNALS, stop_signal};

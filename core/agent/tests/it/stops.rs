@@ -170,6 +170,23 @@ async fn a_script_is_asked_by_the_signal_of_its_container() {
     gateway.until("the last word", |r| r.leaving).await;
 }
 
+/// Runtimes send the agent the signal that an image has (SIGRTMIN+3 and SIGPWR are those of other init systems), and a
+/// first process that does not listen for it never gets it.
+#[tokio::test]
+async fn a_stop_signal_that_no_script_waits_for_asks_by_sigterm() {
+    for signal in ["37", "PWR"] {
+        let gateway = Gateway::start().await;
+        let script = r#"trap 'exit 143' TERM; echo > "$OUT/ready"; while :; do sleep 0.05; done"#;
+        let mut pod = Pod::start(&gateway, script);
+        gateway.assign(assignment(1, Order::Run, &[UID]));
+        pod.file("ready").await;
+        let kill = format!("kill -s {signal} {}", pod.pid());
+        assert!(tokio::process::Command::new("sh").arg("-c").arg(kill).status().await.unwrap().success());
+        assert_eq!(pod.ended().await, 143, "{signal}");
+        gateway.until("the last word", |r| r.leaving && r.checkpoint.is_some()).await;
+    }
+}
+
 #[tokio::test]
 async fn other_signals_are_passed_on() {
     let gateway = Gateway::start().await;

@@ -149,7 +149,7 @@ pub(super) fn overridden(spec: &PodSpec, job: &ElasticJob) -> Vec<String> {
     own.into_iter().flatten().filter(of_round).map(|e| e.name.clone()).collect()
 }
 
-/// Names and paths that are ours.
+/// Names and paths that are ours, and what the agent can't take.
 fn check(spec: &PodSpec, of: &Of<'_>) -> Result<(), SpecProblems> {
     let mut problems = SpecProblems::default();
     let taken = "is used by the agent in the pod; choose another, or set spec.elasticity.agent to \"Off\"";
@@ -164,7 +164,11 @@ fn check(spec: &PodSpec, of: &Of<'_>) -> Result<(), SpecProblems> {
             problems.add(format!("{}.spec.{list}[{i}].name", of.path), format!("{} {taken}", container.name));
         }
     }
-    let mounts = spec.containers.first().and_then(|c| c.volume_mounts.as_ref());
+    let training = spec.containers.first();
+    if let Some(training) = training {
+        stop::check(&format!("{}.spec.containers[0]", of.path), training, &mut problems);
+    }
+    let mounts = training.and_then(|c| c.volume_mounts.as_ref());
     for (i, mount) in mounts.into_iter().flatten().enumerate() {
         let path = mount.mount_path.trim_end_matches('/');
         if [DIRECTORY, TOKEN_DIRECTORY].contains(&path) {
