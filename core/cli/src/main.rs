@@ -4,6 +4,7 @@
 //! `PATH` it is the plugin `kubectl eto`.
 
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: the command line reads files")]
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic where nothing can be written")]
 
 mod args;
 mod columns;
@@ -47,7 +48,7 @@ fn answer(command: Command, output: Option<output::Format>, name: &str) -> ExitC
         // The reader went away (`eto ... | head`): not an error of ours.
         Err(Failure::Output(error)) if error.kind() == io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
         Err(failure) => {
-            eprintln!("{name}: {failure}");
+            output::complain(name, &failure);
             failure.exit_code()
         }
     }
@@ -69,6 +70,8 @@ fn start_log(verbose: u8) {
     tracing_subscriber::fmt()
         .with_max_level(level)
         .with_writer(io::stderr)
+        // Its report of a line that it could not write would be a panic where stderr takes nothing.
+        .log_internal_errors(false)
         .with_ansi(io::stderr().is_terminal())
         .without_time()
         .with_target(false)

@@ -1,5 +1,6 @@
 //! What is printed on stdout.
 
+use std::fmt;
 use std::io::{self, Write};
 
 use clap::ValueEnum;
@@ -53,6 +54,11 @@ fn quoted(yaml: &str) -> String {
 pub(crate) fn raw(text: &str) -> Result<(), Failure> {
     let mut out = io::stdout().lock();
     out.write_all(text.as_bytes()).and_then(|()| out.flush()).map_err(Failure::Output)
+}
+
+/// Tells on stderr what is wrong. Where that can't be written there is nobody to tell.
+pub(crate) fn complain(command: &str, what: &dyn fmt::Display) {
+    let _ = writeln!(io::stderr(), "{command}: {what}");
 }
 
 /// Rows of two columns, aligned; further lines of a value are indented under it.

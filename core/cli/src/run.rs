@@ -13,7 +13,7 @@ use eto_local::load::LoadError;
 use eto_local::process::Supervisor;
 use eto_local::{RunError, RunOptions};
 
-use crate::output::Format;
+use crate::output::{Format, complain};
 
 /// Arguments of `eto run`.
 #[derive(Debug, Args)]
@@ -112,7 +112,7 @@ pub(crate) fn run(args: RunArgs, output: Option<Format>) -> ExitCode {
     let options = match args.options(output) {
         Ok(options) => options,
         Err(why) => {
-            eprintln!("eto run: {why}");
+            complain("eto run", &why);
             return ExitCode::from(2);
         }
     };
@@ -124,11 +124,11 @@ pub(crate) fn run(args: RunArgs, output: Option<Format>) -> ExitCode {
     match ran {
         Ok(Ok(outcome)) => outcome.into(),
         Ok(Err(error)) => {
-            eprintln!("eto run: {error}");
+            complain("eto run", &error);
             ExitCode::from(if matches!(error, RunError::Load(LoadError::Unreadable { .. })) { 3 } else { 2 })
         }
         Err(error) => {
-            eprintln!("eto run: the runtime can't be started: {error}");
+            complain("eto run", &format_args!("the runtime can't be started: {error}"));
             ExitCode::from(2)
         }
     }
@@ -140,7 +140,7 @@ pub(crate) fn supervise(command: &[OsString]) -> ExitCode {
     match runtime {
         Ok(runtime) => runtime.block_on(eto_local::supervise::supervise(command, eto_local::supervise::ORPHAN_GRACE)),
         Err(error) => {
-            eprintln!("eto supervise: the runtime can't be started: {error}");
+            complain("eto supervise", &format_args!("the runtime can't be started: {error}"));
             ExitCode::from(127)
         }
     }

@@ -289,6 +289,21 @@ fn kill_9_leaves_no_orphan() {
 }
 
 #[test]
+fn what_is_told_and_can_not_be_written_ends_no_training() {
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    let stage = Stage::new(3, "", &format!("{SHOW}{ALL}"));
+    // Refused, and told on stderr.
+    std::fs::write(stage.0.path().join("policies/broken.wasm"), "no module").unwrap();
+    let code = stage.command().stdout(full()).stderr(full()).status().unwrap().code();
+    assert_eq!(code, Some(0));
+    let reader_gone = || std::io::pipe().unwrap().1;
+    let code = stage.command().stdout(reader_gone()).stderr(reader_gone()).status().unwrap().code();
+    assert_eq!(code, Some(0));
+    let none = Command::new(env!("CARGO_BIN_EXE_eto")).args(["run", "/no/such/job.yaml"]).stderr(full()).status();
+    assert_eq!(none.unwrap().code(), Some(3));
+}
+
+#[test]
 fn what_can_not_run_says_why_and_starts_nothing() {
     let stage = Stage::new(1, "  scalingPolicy: {module: nosuch}\n", "echo no");
     stage.ask_for(1);

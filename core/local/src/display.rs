@@ -107,7 +107,8 @@ impl Live {
 impl Drop for Live {
     fn drop(&mut self) {
         self.done.store(true, Ordering::Relaxed);
-        ratatui::restore();
+        // `restore` would print what went wrong, and panic where that can't be written.
+        let _ = ratatui::try_restore();
     }
 }
 

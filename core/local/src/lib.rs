@@ -4,6 +4,7 @@
 //! as pods, and the engine's plans, the guard and the policies are the same that the operator uses. Use of CPU comes
 //! from `/proc`, of GPUs through NVML.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: processes, /proc, the terminal")]
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic where nothing can be written")]
 
 pub mod builtin;
 mod decide;

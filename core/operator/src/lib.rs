@@ -4,6 +4,7 @@
 //! watches and their caches, the two loops ([`reconcile`] and [`evaluate`]), writes, events, leader election and the
 //! operator's own metrics. `docs/decisions/0012-operator-loop.md` says how they fit together.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: clocks, environment, files, sockets")]
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic where nothing can be written")]
 
 pub mod act;
 pub mod apply;

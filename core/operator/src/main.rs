@@ -1,6 +1,9 @@
 //! The operator's process: settings, log, exit codes.
 #![allow(clippy::disallowed_methods, clippy::disallowed_types, reason = "adapter: environment, files, signals")]
+#![deny(clippy::print_stdout, clippy::print_stderr, reason = "they panic where nothing can be written")]
 
+use std::fmt;
+use std::io::{self, Write};
 use std::process::ExitCode;
 
 use eto_operator::settings::{Log, LogFormat, Settings, SettingsError, Source, command, resolve};
@@ -12,22 +15,28 @@ fn main() -> ExitCode {
     let settings = match settings(&flags) {
         Ok(settings) => settings,
         Err(error) => {
-            eprintln!("elastic-training-operator: {error}");
+            complain(&error);
             return ExitCode::from(2);
         }
     };
     if flags.get_flag("print-settings") {
-        print!("{}", settings.shown());
-        return ExitCode::SUCCESS;
+        let mut out = io::stdout().lock();
+        return match out.write_all(settings.shown().as_bytes()).and_then(|()| out.flush()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => {
+                complain(&format_args!("the settings can't be written: {error}"));
+                ExitCode::FAILURE
+            }
+        };
     }
     if let Err(message) = logging(&settings.log) {
-        eprintln!("elastic-training-operator: {message}");
+        complain(&message);
         return ExitCode::from(2);
     }
     let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => {
-            eprintln!("elastic-training-operator: threads can't be started: {error}");
+            complain(&format_args!("threads can't be started: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -40,10 +49,15 @@ fn main() -> ExitCode {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             tracing::error!(%error, "the operator can't run");
-            eprintln!("elastic-training-operator: {error}");
+            complain(&error);
             ExitCode::FAILURE
         }
     }
+}
+
+/// Tells on stderr what is wrong. Where that can't be written there is nobody to tell.
+fn complain(what: &dyn fmt::Display) {
+    let _ = writeln!(io::stderr(), "elastic-training-operator: {what}");
 }
 
 fn settings(flags: &clap::ArgMatches) -> Result<Settings, SettingsError> {
@@ -68,7 +82,8 @@ fn text((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(Stri
 fn logging(log: &Log) -> Result<(), String> {
     let filter =
         EnvFilter::try_new(with_quiet_libraries(&log.level)).map_err(|e| format!("log.level `{}`: {e}", log.level))?;
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    // Its report of a line that it could not write would be a panic where stderr takes nothing.
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     let set = match log.format {
         LogFormat::Json => builder.json().flatten_event(true).try_init(),
         LogFormat::Text => builder.with_ansi(false).try_init(),
