@@ -1,4 +1,5 @@
 """The cluster of the training tests: two real nodes, the operator from its chart, and what there is to look at."""
+import glob
 import json
 import os
 import shutil

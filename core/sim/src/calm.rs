@@ -20,7 +20,7 @@ enum Price {
     Nothing,
 }
 
-const ALL: [(Fault, Price); 19] = [
+const ALL: [(Fault, Price); 20] = [
     (Fault::Exit(1), Price::Failure),
     (Fault::Exit(139), Price::Failure),
     (Fault::OutOfMemory, Price::Failure),
@@ -35,6 +35,7 @@ const ALL: [(Fault, Price); 19] = [
     (Fault::Scale, Price::Free),
     (Fault::Suspend, Price::Free),
     (Fault::Template, Price::Free),
+    (Fault::CutPod, Price::Perhaps),
     (Fault::CutAgent, Price::Nothing),
     (Fault::GatewayAway, Price::Nothing),
     (Fault::EtcdLost, Price::Nothing),

@@ -94,6 +94,11 @@ impl World {
         if state.phase != Phase::Running || agent.order != RoundOrder::Run {
             return Some(format!("{:?} with the order {:?} in round {generation}", state.phase, agent.order));
         }
+        // The leader may be away, and not know of it yet.
+        let wanted = self.api.spec.template.as_ref().map(|t| &t.hash);
+        if state.round.as_ref().map(|r| &r.template_hash) != wanted {
+            return Some(format!("round {generation} is of another template"));
+        }
         if size != target || live().count() != target || self.api.pods.len() != target {
             let pods = self.api.pods.len();
             return Some(format!("{size} members and {pods} pods where {target} are aimed at"));
