@@ -33,7 +33,8 @@ pub struct TargetTrackingConfig {
     pub signal: String,
     /// PromQL for a custom signal. The operator keeps it inside the job's namespace; `$job` in it stands for the job's name.
     pub query: Option<String>,
-    /// What the signal is held at: a share (0.8) for a utilisation, else in the signal's unit. Above 0.
+    /// What the signal is held at: a share (0.8 is 80 %) for a utilisation, else in the signal's unit. Above 0
+    /// and, of each worker, at most `high`.
     pub target: f64,
     /// Whether `target` speaks of each worker or of the whole job.
     pub per: Per,
@@ -121,6 +122,15 @@ impl ScalingPolicy for TargetTracking {
         let (low, high) = config.range();
         if !(low.is_finite() && high.is_finite() && low < high) {
             problems.push(format!("config.low, config.high: {low} must be below {high}"));
+        }
+        // A sum over the workers may be above what one of them can reach.
+        if config.per == Per::Worker && config.target.is_finite() && config.target > high {
+            problems.push(format!(
+                "config.target: {} is above the highest sample, {high}, so the job would only shrink; a utilisation is a \
+                 share, 0.8 is 80 %{}",
+                config.target,
+                if config.high.is_none() { " (`high` is for one that can be above 1)" } else { "" }
+            ));
         }
         problems
     }

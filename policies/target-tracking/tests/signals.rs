@@ -22,6 +22,12 @@ fn any_built_in_signal_and_any_query_can_be_held() {
         r#"{"signal": "training-throughput", "target": 200, "per": "job", "direction": "moreMeansShrink"}"#;
     assert_eq!(range_of(throughput), Ok((0.0, 2000.0)), "samples per second are no share");
     assert_eq!(range_of(r#"{"signal": "queue", "query": "queue_length", "target": 5}"#), Ok((0.0, 50.0)));
+    // A process may use more than it requests, where `high` says so; and a sum over workers is no share.
+    let beyond = r#"{"signal": "cpu-utilisation", "target": 1.5"#;
+    assert_eq!(range_of(&format!(r#"{beyond}, "high": 4}}"#)), Ok((0.0, 4.0)));
+    assert_eq!(range_of(&format!(r#"{beyond}, "per": "job"}}"#)), Ok((0.0, 1.0)));
+    let per_cent = range_of(&format!("{beyond}}}")).unwrap_err();
+    assert!(per_cent.contains("0.8 is 80 %") && per_cent.contains("`high`"), "{per_cent}");
     let unknown = range_of(r#"{"signal": "queue"}"#).unwrap_err();
     assert!(unknown.contains("not built in") && unknown.contains("training-throughput"), "{unknown}");
 }
