@@ -59,6 +59,14 @@ impl Step<'_> {
         self.warn_of_lost(old.agent.is_some(), &next, old.generation, since);
     }
 
+    /// A round ends with its pods, and the one after the suspension knows nothing of it. One that agents have stopped trains no
+    /// more, and was told of then.
+    pub(super) fn warn_of_suspended(&mut self, old: &RoundState) {
+        if let Some(since) = old.running_since {
+            self.warn_of_lost(old.agent.is_some(), "the suspension deletes all pods", old.generation, since);
+        }
+    }
+
     /// Containers started again in their pods, without a new round.
     pub(super) fn warn_of_restarted(&mut self) {
         let Some(round) = self.round() else { return };

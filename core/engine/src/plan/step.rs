@@ -147,7 +147,9 @@ impl<'a> Step<'a> {
         if self.is_stopping_for_suspension() {
             return;
         }
-        self.state.round = None;
+        if let Some(old) = self.state.round.take() {
+            self.warn_of_suspended(&old);
+        }
         self.delete_all("the job is suspended");
     }
 

@@ -43,6 +43,21 @@ fn the_first_resize_without_an_agent_says_what_it_may_cost_and_further_ones_do_n
 }
 
 #[test]
+fn a_suspension_without_an_agent_says_what_it_may_cost_and_the_resumption_does_not_again() {
+    let mut w = trained(20);
+    w.job.suspend = true;
+    let plan = w.plan(&w.state);
+    let told = warnings(&plan);
+    assert!(told.len() == 1 && told[0].contains("the suspension deletes all pods"), "{told:?}");
+    assert!(told[0].contains("(20 s of round 1)"), "{told:?}");
+    assert_eq!(why(&plan, ConditionKind::CheckpointsReported), (false, ConditionReason::NoCheckpoint));
+    w.operate(usize::MAX);
+    assert_eq!(warnings(&w.plan(&w.state)), [""; 0], "it was told");
+    w.job.suspend = false;
+    assert_eq!(warnings(&w.plan(&w.state)), [""; 0], "nothing has trained since");
+}
+
+#[test]
 fn a_lost_worker_without_an_agent_says_what_it_may_cost() {
     let mut w = trained(20);
     w.pods.retain(|p| p.index != 1);
