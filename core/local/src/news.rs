@@ -60,8 +60,9 @@ pub struct WorkerNews {
 pub struct PolicyNews {
     pub name: String,
     pub version: String,
+    /// Of what serves; empty = nothing does.
     pub digest: String,
-    /// Why the newest file is not served; the last good one is, if there is one.
+    /// Why the newest file is not served, or that there is none; the last good one serves on, if there is one.
     pub problem: Option<String>,
 }
 
@@ -143,6 +144,8 @@ fn worker_line(worker: &WorkerNews) -> String {
 fn policy_line(policy: &PolicyNews) -> String {
     let PolicyNews { name, version, digest, problem } = policy;
     match problem {
+        // The digest says whether anything serves.
+        None if digest.is_empty() => format!("policy name={name} served=false problem=\"there is no such module\""),
         None => format!("policy name={name} version={version} digest={digest} served=true"),
         Some(problem) if digest.is_empty() => format!("policy name={name} served=false problem={problem:?}"),
         Some(problem) => {
@@ -250,6 +253,7 @@ mod tests {
         assert_eq!(line("sha256:a", None), "policy name=p version=1.0.0 digest=sha256:a served=true");
         let refused = "policy name=p version=1.0.0 digest=sha256:a served=true newest-refused=\"cut\"";
         assert_eq!(line("sha256:a", Some("cut")), refused);
+        assert_eq!(line("", None), "policy name=p served=false problem=\"there is no such module\"");
         assert_eq!(line("", Some("cut")), "policy name=p served=false problem=\"cut\"");
     }
 

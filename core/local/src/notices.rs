@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use eto_engine::job::{ElasticityMode, JobSpec};
 use eto_engine::plan::Event;
+use eto_policy_host::Snapshot;
 
 use crate::news::{JobNews, News, PolicyNews, WorkerNews};
 use crate::runner::{Runner, now};
@@ -150,15 +151,7 @@ impl Runner {
     /// Tells which version of the job's policy is served, and why not the newest.
     pub(crate) fn tell_policies(&mut self) {
         let Some(scaling) = &self.job.spec.scaling else { return };
-        let snapshot = self.registry.snapshot();
-        let problem = snapshot.failures().get(&scaling.module).map(|failure| failure.error.to_string());
-        let id = snapshot.get(&scaling.module).map(|policy| policy.id().clone());
-        let news = PolicyNews {
-            name: scaling.module.clone(),
-            version: id.as_ref().map(|id| id.version.clone()).unwrap_or_default(),
-            digest: id.map(|id| id.digest).unwrap_or_default(),
-            problem,
-        };
+        let news = policy_news(&self.registry.snapshot(), &scaling.module);
         if self.notices.policy.as_ref() != Some(&news) {
             self.notices.policy = Some(news.clone());
             self.display.tell(now(), &News::Policy(news));
@@ -173,6 +166,21 @@ impl Runner {
             rows.sort_by_key(|(round, row)| (*round, row.index));
             rows.into_iter().map(|(_, row)| row).collect()
         });
+    }
+}
+
+/// What serves under the name, or why nothing does.
+fn policy_news(snapshot: &Snapshot, module: &str) -> PolicyNews {
+    let refused = || snapshot.failures().get(module).map(|failure| failure.error.to_string());
+    let (id, problem) = match snapshot.scaling(module) {
+        Ok(_) => (snapshot.get(module).map(|policy| policy.id()), refused()),
+        Err(missing) => (None, refused().or(Some(missing.message))),
+    };
+    PolicyNews {
+        name: module.to_owned(),
+        version: id.map(|id| id.version.clone()).unwrap_or_default(),
+        digest: id.map(|id| id.digest.clone()).unwrap_or_default(),
+        problem,
     }
 }
 
@@ -200,6 +208,13 @@ mod tests {
     use eto_engine::time::Time;
 
     use super::*;
+
+    #[test]
+    fn a_policy_that_is_not_there_is_not_said_to_serve() {
+        let news = policy_news(&Snapshot::default(), "nosuch");
+        assert_eq!(news.digest, "");
+        assert!(news.problem.as_deref().unwrap().contains("there is no module `nosuch`"), "{news:?}");
+    }
 
     #[test]
     fn what_a_job_does_not_get_here_is_told() {
