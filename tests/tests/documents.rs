@@ -241,6 +241,59 @@ fn files(folder: &str, extension: &str) -> Vec<PathBuf> {
     found
 }
 
+/// Whether a line of YAML, or code of a text, has a value that YAML 1.1 (kubectl) reads as something else than the text it
+/// looks like: `Off` is false, and `20:00` is 1200.
+fn misread(code: &str, is_yaml: bool) -> bool {
+    let code = code.split(" #").next().unwrap_or_default();
+    code.split([',', '{', '}', '[', ']']).any(|piece| {
+        let (value, is_value) = match piece.rsplit_once(": ") {
+            Some((_, value)) => (value, true),
+            None => (piece.trim().trim_start_matches("- "), is_yaml),
+        };
+        let value = value.trim();
+        let is_word = ["yes", "no", "on", "off"].contains(&value.to_ascii_lowercase().as_str());
+        let is_time = || value.split(':').count() > 1 && value.split(':').all(|part| part.parse::<u32>().is_ok());
+        is_word || (is_value && is_time())
+    })
+}
+
+#[test]
+fn no_value_in_the_documents_and_examples_is_misread_by_kubectl() {
+    for (code, is_yaml) in [("mode: Off", false), ("Off", false), ("- {at: 20:00, size: 1}", true), ("- no", true)] {
+        assert!(misread(code, is_yaml), "{code}");
+    }
+    for code in ["mode: \"Off\"", "from: \"20:00\" # 8 pm", "24:00", "image: a:1"] {
+        assert!(!misread(code, false), "{code}");
+    }
+    let mut wrong = Vec::new();
+    let yaml = [files("examples", "yaml"), files("tests/guide", "yaml")].concat();
+    let pages =
+        [files("docs", "md"), files("policies", "md"), files("deploy", "md"), vec![root().join("README.md")]].concat();
+    for path in yaml.iter().chain(&pages) {
+        let page = pages.contains(path);
+        let mut block = if page { "" } else { "yaml" };
+        for (at, line) in std::fs::read_to_string(path).unwrap().lines().enumerate() {
+            if let Some(language) = line.trim_start().strip_prefix("```").filter(|_| page) {
+                block = match (block, language) {
+                    ("", "yaml") => "yaml",
+                    ("", _) => "other",
+                    _ => "",
+                };
+                continue;
+            }
+            let is_wrong = match block {
+                "yaml" => misread(line, true),
+                "" => line.split('`').skip(1).step_by(2).any(|code| misread(code, false)),
+                _ => false,
+            };
+            if is_wrong {
+                wrong.push(format!("{}:{}: {line}", path.display(), at + 1));
+            }
+        }
+    }
+    assert!(wrong.is_empty(), "in quotes, or kubectl reads it as something else:\n{}", wrong.join("\n"));
+}
+
 /// What a fragment that begins with `spec:` is a part of.
 const REST: &str = "{apiVersion: elastic.ai/v1alpha1, kind: ElasticJob, metadata: {name: fragment},
   spec: {template: {spec: {containers: [{name: main, image: 'a:1', resources: {requests: {cpu: 1}}}]}}}}";
