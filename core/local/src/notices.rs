@@ -1,12 +1,14 @@
 //! What changed since it was last told.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use eto_engine::job::{ElasticityMode, JobSpec};
+use eto_cycle::template::{Role, merged};
+use eto_engine::job::ElasticityMode;
 use eto_engine::plan::Event;
 use eto_policy_host::Snapshot;
 
+use crate::load::Job;
 use crate::news::{JobNews, News, PolicyNews, WorkerNews};
 use crate::runner::{Runner, now};
 use crate::screen::WorkerRow;
@@ -29,7 +31,8 @@ pub(crate) fn event(event: &Event) -> News {
 }
 
 /// What the job asks for and gets otherwise here, or not at all.
-pub(crate) fn not_here(spec: &JobSpec) -> Vec<News> {
+pub(crate) fn not_here(job: &Job) -> Vec<News> {
+    let spec = &job.spec;
     let warn = |reason: &str, message: String| News::Event { warning: true, reason: reason.to_owned(), message };
     let mut all = Vec::new();
     let elasticity = &spec.elasticity;
@@ -52,12 +55,34 @@ pub(crate) fn not_here(spec: &JobSpec) -> Vec<News> {
         let message = format!("the placement policy {} is not asked: there is one node here", placement.module);
         all.push(warn("NotPlaced", message));
     }
+    let left_out = left_out(job);
+    if !left_out.is_empty() {
+        let message = format!("the first container runs, with this machine's files; passed over: {left_out}");
+        all.push(warn("PassedOver", message));
+    }
     let overridden = spec.template.as_ref().map(|template| template.overridden.join(", ")).unwrap_or_default();
     if !overridden.is_empty() {
         let message = format!("the template sets {overridden}; each round's own values are used");
         all.push(warn("RankVariablesOverridden", message));
     }
     all
+}
+
+/// What else the templates have beside the first container, by name.
+fn left_out(job: &Job) -> String {
+    let (mut volumes, mut init, mut further) = (BTreeSet::new(), BTreeSet::new(), BTreeSet::new());
+    // One that can't be read was refused before.
+    let templates = Role::all(&job.object).into_iter().filter_map(|role| merged(&job.object, role).ok()?);
+    for spec in templates.filter_map(|template| template.spec) {
+        let mounts = spec.containers.iter().flat_map(|container| container.volume_mounts.iter().flatten());
+        volumes.extend(mounts.map(|mount| mount.name.clone()));
+        volumes.extend(spec.volumes.into_iter().flatten().map(|volume| volume.name));
+        init.extend(spec.init_containers.into_iter().flatten().map(|container| container.name));
+        further.extend(spec.containers.into_iter().skip(1).map(|container| container.name));
+    }
+    let kinds = [("volumes", volumes), ("init containers", init), ("further containers", further)];
+    let named = kinds.into_iter().filter(|(_, names)| !names.is_empty());
+    named.map(|(kind, names)| format!("{kind} {}", Vec::from_iter(names).join(", "))).collect::<Vec<_>>().join("; ")
 }
 
 fn state_name(worker: &Worker) -> &'static str {
@@ -223,7 +248,7 @@ mod tests {
                 "apiVersion: elastic.ai/v1alpha1\nkind: ElasticJob\nmetadata: {{name: j}}\nspec: {{replicas: 2, {spec} \
                  template: {{spec: {{containers: [{{name: t, command: [torchrun], {container}}}]}}}}}}\n"
             );
-            let news = not_here(&crate::load::parse(Path::new("job.yaml"), &text, Time(5)).unwrap().spec);
+            let news = not_here(&crate::load::parse(Path::new("job.yaml"), &text, Time(5)).unwrap());
             let event = |news| match news {
                 News::Event { warning: true, reason, message } => (reason, message),
                 other => panic!("{other:?}"),
@@ -240,10 +265,18 @@ mod tests {
                 "elasticity.hangTimeoutSeconds, memoryGrowth:",
             ),
             ("placementPolicy: {module: binpack},", "", "NotPlaced", "binpack"),
+            (
+                "volumes: [{name: data, emptyDir: {}}],",
+                "volumeMounts: [{name: data, mountPath: /data}]}, {name: proxy, image: b",
+                "PassedOver",
+                "passed over: volumes data; further containers proxy",
+            ),
             ("", "env: [{name: RANK, value: '7'}]", "RankVariablesOverridden", "sets RANK;"),
         ] {
             let told = told(spec, container);
             assert!(told.len() == 1 && told[0].0 == reason && told[0].1.contains(what), "{told:?}");
         }
+        let init = told("", "}], initContainers: [{name: fetch, image: b, command: [c]");
+        assert!(init.len() == 1 && init[0].1.ends_with("passed over: init containers fetch"), "{init:?}");
     }
 }

@@ -327,7 +327,7 @@ impl Runner {
     }
 
     pub(crate) fn tell_not_here(&mut self) {
-        for news in crate::notices::not_here(&self.job.spec) {
+        for news in crate::notices::not_here(&self.job) {
             self.display.tell(now(), &news);
         }
     }
