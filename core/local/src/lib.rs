@@ -23,6 +23,7 @@ pub mod procfs;
 mod reread;
 mod runner;
 pub mod screen;
+mod slow;
 pub mod sources;
 mod stops;
 pub mod supervise;

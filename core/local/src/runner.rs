@@ -93,7 +93,9 @@ impl Runner {
         let cache_dir = options.cache.clone();
         let host = PolicyHost::new(HostSettings { cache_dir, ..HostSettings::default() })?;
         let registry = Registry::new();
-        let watcher = Watcher::start(host, &registry, options.policies.dirs())?;
+        let watcher = crate::slow::tell_if_slow("compiling the policies, which takes a while the first time", || {
+            Watcher::start(host, &registry, options.policies.dirs())
+        })?;
         check_policy(&job, &registry, &options.policies)?;
         let stops = Stops::listen(options.limit).map_err(system("listen for signals"))?;
         let logs = options.logs.as_deref().map(Logs::open).transpose()?;
