@@ -19,16 +19,34 @@ use crate::columns;
 use crate::failure::Failure;
 use crate::output::{self, Format};
 
-/// Loads a module with the settings beside it.
+/// Loads a module with the settings beside it, or says why the operator would refuse it.
 fn load(module: &Path) -> Result<Arc<Policy>, Failure> {
+    try_load(module)?.map_err(|error| refusal(module, &error))
+}
+
+fn try_load(module: &Path) -> Result<Result<Arc<Policy>, LoadError>, Failure> {
     let host = PolicyHost::new(HostSettings::default())
         .map_err(|e| Failure::Refused(format!("the WebAssembly host can't start on this machine: {e}")))?;
-    host.load_file(module).map_err(|error| match error {
+    Ok(host.load_file(module))
+}
+
+/// The reason's word is what the operator's conditions and docs/troubleshooting.md have.
+fn refusal(module: &Path, error: &LoadError) -> Failure {
+    let reason = error.reason();
+    match error {
         LoadError::Unreadable { path, detail } => {
-            Failure::Read { path: path.into(), why: std::io::Error::other(detail) }
+            Failure::Read { path: path.into(), why: std::io::Error::other(format!("{detail} ({reason})")) }
         }
-        error => Failure::Refused(format!("{} can't be served: {error}", module.display())),
-    })
+        error => Failure::Refused(format!("{} can't be served ({reason}): {error}", module.display())),
+    }
+}
+
+/// Why `check` says no.
+#[derive(Serialize)]
+struct Refused {
+    servable: bool,
+    reason: &'static str,
+    message: String,
 }
 
 /// What `check` found.
@@ -42,7 +60,16 @@ struct Checked<'a> {
 }
 
 pub(crate) fn check(module: &Path, format: Option<Format>) -> Result<(), Failure> {
-    let policy = load(module)?;
+    let policy = match try_load(module)? {
+        Ok(policy) => policy,
+        Err(error) => {
+            if let Some(format) = format.filter(|format| *format != Format::Table) {
+                let (reason, message) = (error.reason(), error.to_string());
+                output::print(format, &Refused { servable: false, reason, message })?;
+            }
+            return Err(refusal(module, &error));
+        }
+    };
     let id = policy.id();
     match format {
         None | Some(Format::Table) => output::raw(&format!(

@@ -94,10 +94,18 @@ fn what_is_no_policy_is_refused_with_the_reason_and_status_1() {
     fs::write(&file, "hello").unwrap();
     let (code, said) = refused(&eto(&["policy", "check", text(&file)]));
     assert_eq!(code, Some(1));
-    assert!(said.contains("text.wasm can't be served: ") && said.contains("not a WebAssembly binary"), "{said}");
+    assert!(
+        said.contains("text.wasm can't be served (NotWasm): ") && said.contains("not a WebAssembly binary"),
+        "{said}"
+    );
     let (code, said) = refused(&eto(&["policy", "check", text(&dir.path().join("none.wasm"))]));
     assert_eq!(code, Some(3));
-    assert!(said.contains("none.wasm"), "{said}");
+    assert!(said.contains("none.wasm") && said.contains("(Unreadable)"), "{said}");
+    let json = eto(&["policy", "check", text(&file), "-o", "json"]);
+    assert_eq!(json.status.code(), Some(1));
+    let answer: Value = serde_json::from_slice(&json.stdout).unwrap();
+    assert_eq!((&answer["servable"], &answer["reason"]), (&json!(false), &json!("NotWasm")), "{answer}");
+    assert!(answer["message"].as_str().unwrap().contains("not a WebAssembly binary"), "{answer}");
 }
 
 #[test]
