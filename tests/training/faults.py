@@ -14,6 +14,7 @@ import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import time
 from datetime import datetime
@@ -244,6 +245,11 @@ def back(t):
     wait("operator and etcd are ready", t.cluster.is_ready, LONG)
 
 
+def pod_cut_off(t):
+    """Its network is gone, and its kubelet's is not: nobody's connection to it is closed."""
+    subprocess.run(["nsenter", "-t", str(t.agent_of(1)), "-n", "ip", "link", "set", "eth0", "down"], check=True)
+
+
 def operators(t):
     for pod in t.cluster.get("pods", *rounds.OPERATOR):
         t.cluster.kill(pod["metadata"]["name"])
@@ -296,6 +302,7 @@ ROWS = [
     ("node shuts down: SIGTERM to its agents", agent(signal.SIGTERM), again(), {}),
     ("kubelet silent, agents heard", node("stop-kubelet"), goes_on, {"prepare": worker_there, "undo": kubelet_again}),
     ("agent silent, node ready", agent(signal.SIGSTOP), goes_on, {"undo": agent(signal.SIGCONT)}),
+    ("worker's network gone, node ready", pod_cut_off, again(), {}),
     ("worker's node cut off", node("cut"), again(), {"prepare": worker_there, "undo": healed}),
     ("coordinator's node cut off", node("cut"), again(), {"prepare": coordinator_there, "undo": healed}),
     ("node cut off and deleted", cut_and_deleted, again(), {"prepare": worker_there, "undo": kubelet_anew}),

@@ -33,8 +33,8 @@ impl CommandKind {
     pub fn of(command: &[String], read: impl Fn(&str) -> Option<String>) -> CommandKind {
         let mut left = MOST_SCRIPTS;
         of_text(&command.join(" "), &mut |name, in_shell| {
-            left = left.checked_sub(1)?;
-            let text = read(name).filter(|text| in_shell || is_shell(text))?;
+            let text = Some(name).filter(|_| left > 0).and_then(&read).filter(|text| in_shell || is_shell(text))?;
+            left -= 1;
             Some(of_text(&text, &mut |_, _| None))
         })
     }
@@ -84,6 +84,9 @@ fn of_text(text: &str, script: &mut dyn FnMut(&str, bool) -> Option<CommandKind>
 }
 
 fn of_one(words: &[&str], script: &mut dyn FnMut(&str, bool) -> Option<CommandKind>) -> CommandKind {
+    if words.first().is_some_and(|word| matches!(*word, "echo" | "printf")) {
+        return CommandKind::Other;
+    }
     let mut in_shell = false;
     for (at, word) in words.iter().map(|word| word.trim_end_matches(';')).enumerate() {
         let name = base(word);
@@ -194,6 +197,9 @@ mod tests {
             ("#!/bin/sh\npython3 \\\n  -m torch.distributed.run train.py\n", Torchrun),
             ("#!/bin/sh\n# torchrun is not needed\nexec python train.py # no torchrun\n", Python),
             ("#!/bin/sh\nexec \"$@\"\n", Other),
+            ("#!/bin/sh\n\"/opt/torchrun\" train.py\n", Torchrun),
+            ("#!/bin/sh\nexec $(which torchrun) train.py\n", Torchrun),
+            ("#!/bin/sh\necho we use no torchrun here\npython prepare.py\npython train.py\n", Python),
             ("#!/usr/bin/env python3\nimport torchrun\n torchrun\n", Other),
             ("\u{7f}ELF torchrun", Other),
         ] {
@@ -203,6 +209,8 @@ mod tests {
         assert_eq!(of("/opt/run.sh torchrun train.py", "#!/bin/sh\nexec \"$@\"\n"), Torchrun, "what it is given");
         assert_eq!(of("python train.py --setup /opt/run.sh", script), Python, "an argument of the script");
         assert_eq!(of("/opt/other.sh", script), Other, "can't be read");
+        let many = "bash -c cd /a && A=/b && B=/c && C=/d && D=/e && ./run.sh";
+        assert_eq!(of(many, script), Torchrun, "what is no script is not counted");
     }
 
     #[test]
