@@ -106,10 +106,12 @@ async fn a_launcher_in_a_script_is_started_once() {
         let all = std::fs::read_dir(pod.path()).unwrap().map(|f| f.unwrap().file_name().into_string().unwrap());
         all.filter(|name| name.starts_with("start.")).count()
     };
-    let calls = "torchrun() { exit 3; }\ntorchrun --standalone train.py";
+    // All that are to be there are, before the first of them ends.
+    let all = "while [ $(ls \"$OUT\" | grep -c start.) -lt ${ETO_LOCAL_WORLD_SIZE:-1} ]; do sleep 0.02; done";
+    let calls = &format!("{all}\ntorchrun() {{ exit 3; }}\ntorchrun --standalone train.py");
     assert_eq!(starts(calls, &[]).await, 1);
     assert_eq!(starts(calls, &[("ETO_LAUNCHER", "agent")]).await, 2);
-    let plain = "while [ $(ls \"$OUT\" | grep -c start.) -lt ${ETO_LOCAL_WORLD_SIZE:-1} ]; do sleep 0.02; done; exit 3";
+    let plain = &format!("{all}\nexit 3");
     assert_eq!(starts(plain, &[]).await, 2);
     assert_eq!(starts(plain, &[("ETO_LAUNCHER", "command")]).await, 1);
 }
