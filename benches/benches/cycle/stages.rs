@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use eto_cycle::evaluate::{self, Facts};
-use eto_cycle::wants::WantsCache;
+use eto_cycle::wants::{WantsCache, questioned};
 use eto_engine::contract::{Capacity, NONE};
 use eto_engine::plan::{self, PlanFacts};
 use eto_engine::signals::SignalSet;
@@ -112,8 +112,11 @@ impl World {
 
     fn collect(&self) -> Wants {
         let jobs = || self.jobs.iter().map(|j| &j.spec);
-        black_box(self.wants.claims(jobs(), &self.policies, self.now()));
-        self.wants.collect(jobs(), &self.policies, self.now())
+        let wants = self.wants.collect(jobs(), &self.policies, self.now());
+        let namespaces = questioned(&wants);
+        let of_these = jobs().filter(|j| namespaces.contains(j.key.namespace.as_str()));
+        black_box(self.wants.claims(of_these, &self.policies, self.now()));
+        wants
     }
 
     fn gather(&self, wants: &Wants) -> SignalSet {

@@ -1,6 +1,6 @@
 //! Which signals the policies want with each job's config: asked once, not in each cycle.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use eto_engine::signals::Claims;
 use eto_engine::time::Time;
 use eto_engine::wants::{claimed, signal_ids};
 use eto_policy_host::Snapshot;
-use eto_signals::Wants;
+use eto_signals::{Wants, promql};
 use sha2::{Digest, Sha256};
 
 /// A failed answer is asked for again after this long.
@@ -21,11 +21,21 @@ const RETRY: Duration = Duration::from_secs(60);
 const MANY: usize = 65_536;
 /// The same for the memory they take. Names, queries and messages are users' and policies' text, of any length.
 const BYTES: usize = 64 * 1024 * 1024;
+/// The same for the forms of queries.
+const FORM_BYTES: usize = 16 * 1024 * 1024;
 
 /// Answers of `validate-config`, by module digest and config. Shared by the threads of a cycle.
 #[derive(Debug, Default)]
 pub struct WantsCache {
     known: Mutex<Answers>,
+    forms: Mutex<Forms>,
+}
+
+/// What queries ask for, however they are written: parsed once, not in each cycle.
+#[derive(Debug, Default)]
+struct Forms {
+    by: HashMap<String, String>,
+    bytes: usize,
 }
 
 #[derive(Debug, Default)]
@@ -85,21 +95,52 @@ impl WantsCache {
         wants
     }
 
-    /// Which custom queries these jobs take the answers of for their own. They must be all jobs there are: one that is not
-    /// due would be forgotten, and its value given to another.
+    /// Which custom queries these jobs take the answers of for their own. They must be all jobs of the namespaces that
+    /// [`questioned`] names: one that is not due would be forgotten, and its value given to another.
     pub fn claims<'a>(&self, jobs: impl IntoIterator<Item = &'a JobSpec>, policies: &Snapshot, now: Time) -> Claims {
         let mut claims = Claims::default();
         for job in jobs {
             let own = self.of(job, policies, now).unwrap_or_default();
             for query in claimed(job, &own) {
-                claims.add(&job.key, query);
+                let form = self.form(&query);
+                claims.add(&job.key, query, form);
             }
         }
         claims
     }
 
+    fn form(&self, query: &str) -> String {
+        self.forms.lock().unwrap_or_else(PoisonError::into_inner).of(query, FORM_BYTES)
+    }
+
     fn lock(&self) -> MutexGuard<'_, Answers> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// The namespaces whose jobs ask for custom queries. Elsewhere no answer can be taken for that of another job.
+pub fn questioned(wants: &Wants) -> BTreeSet<&str> {
+    let custom = wants.iter().filter(|(id, _)| id.query.is_some());
+    custom.flat_map(|(_, namespaces)| namespaces).map(String::as_str).collect()
+}
+
+impl Forms {
+    /// What is no PromQL has no answer either: it is its own form, as is what is too long to be asked.
+    fn of(&mut self, query: &str, most: usize) -> String {
+        if query.len() > promql::MAX_QUERY_BYTES {
+            return query.to_owned();
+        }
+        if let Some(form) = self.by.get(query) {
+            return form.clone();
+        }
+        let form = promql::normal_form(query).unwrap_or_else(|| query.to_owned());
+        let bytes = query.len() + form.len() + 2 * size_of::<String>();
+        if self.bytes + bytes > most {
+            *self = Forms::default();
+        }
+        self.bytes += bytes;
+        self.by.insert(query.to_owned(), form.clone());
+        form
     }
 }
 
@@ -185,6 +226,17 @@ mod tests {
             all.keep("d", config, known(0, 1000), (64, usize::MAX));
             assert!(all.count <= 64);
         }
+    }
+
+    #[test]
+    fn forms_take_no_more_than_their_bytes() {
+        let mut forms = Forms::default();
+        for i in 0..200 {
+            assert_eq!(forms.of(&format!("sum( q{i} )"), 1000), format!("sum (q{i})"));
+            assert!(forms.bytes <= 1000 && !forms.by.is_empty(), "{} bytes", forms.bytes);
+        }
+        let (none, long) = ("sum(q", "x".repeat(promql::MAX_QUERY_BYTES + 1));
+        assert_eq!((forms.of(none, 1000), forms.of(&long, 1000)), (none.to_owned(), long));
     }
 
     #[test]

@@ -2,14 +2,14 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 #![allow(clippy::disallowed_methods, reason = "reads the policy under test")]
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use eto_api::ElasticJob;
 use eto_cycle::evaluate::{Evaluated, Facts, evaluate, settle};
 use eto_cycle::spec::job_spec;
-use eto_cycle::wants::WantsCache;
+use eto_cycle::wants::{WantsCache, questioned};
 use eto_engine::contract::{Capacity, NONE, Readiness, WorkerPhase, WorkerRequest};
 use eto_engine::job::JobSpec;
 use eto_engine::observe::Pod;
@@ -255,20 +255,24 @@ fn another_version_of_the_module_is_told() {
 /// Both jobs of a namespace have `sum(q)`, whose answer is their common backlog.
 #[test]
 fn a_second_job_with_the_same_query_holds_both_until_the_query_tells_them_apart() {
-    let target = |query: &str, others: &[&str]| {
-        let config = json!({"signal": "backlog", "query": query, "target": 10});
+    let target = |query: &str, others: &[(&str, &str)]| {
+        let config = |query: &str| json!({"signal": "backlog", "query": query, "target": 10});
         let at_once = json!({"scaleUp": {"stabilizationWindowSeconds": 0}});
-        let scaling = json!({"module": "target-tracking", "config": config, "behavior": at_once});
+        let scaling = json!({"module": "target-tracking", "config": config(query), "behavior": at_once});
         let mut w = World::new(&scaling, &[("target-tracking", module("target-tracking"))]);
-        let same = |name: &&str| {
+        let other = |(name, query): &(&str, &str)| {
             let mut other = w.job.clone();
             (other.key.name, other.uid) = ((*name).to_owned(), (*name).to_owned());
+            other.scaling.as_mut().unwrap().config = config(query).to_string();
             other
         };
-        let all: Vec<JobSpec> = others.iter().map(same).chain([w.job.clone()]).collect();
+        let all: Vec<JobSpec> = others.iter().map(other).chain([w.job.clone()]).collect();
         let mut signals = SignalSet { at: NOW, ..SignalSet::default() };
         signals.claims = w.cache.claims(&all, &w.policies, NOW);
-        for (id, _) in w.cache.collect([&w.job], &w.policies, NOW) {
+        // The others are not due.
+        let wants = w.cache.collect([&w.job], &w.policies, NOW);
+        assert_eq!(questioned(&wants), BTreeSet::from(["team"]));
+        for (id, _) in wants {
             let sample = Sample { value: 40.0, at: Time(NOW.0 - 5000) };
             let data = SignalData {
                 per_namespace: [("team".to_string(), sample)].into(),
@@ -283,10 +287,13 @@ fn a_second_job_with_the_same_query_holds_both_until_the_query_tells_them_apart(
         (d.target, active.status, active.message)
     };
     assert_eq!(target("sum(q)", &[]).0, 4, "alone its backlog is its own");
-    let (size, is_active, message) = target("sum(q)", &["other"]);
-    assert_eq!((size, is_active), (2, false), "held");
-    assert!(message.contains("the job \"other\" of this namespace has the same query"), "{message}");
-    assert_eq!(target("sum(q{run=\"$job\"})", &["other"]).0, 4);
+    for same in ["sum(q)", "sum( q )", "sum(q{})"] {
+        let (size, is_active, message) = target("sum(q)", &[("other", same)]);
+        assert_eq!((size, is_active), (2, false), "held by {same}");
+        assert!(message.contains("the job \"other\" of this namespace has the same query"), "{message}");
+    }
+    let own = "sum(q{run=\"$job\"})";
+    assert_eq!(target(own, &[("other", own)]).0, 4);
 }
 
 #[test]

@@ -100,23 +100,27 @@ pub struct SignalSet {
 /// none of them, nobody can say whose it is.
 #[derive(Clone, Debug, Default)]
 pub struct Claims {
-    /// namespace -> query -> the first two of these jobs, which is enough to tell one of another.
+    /// namespace -> form of the query -> the first two of these jobs, which is enough to tell one of another.
     by: HashMap<String, HashMap<String, BTreeSet<String>>>,
+    /// Query as it is written -> its form.
+    forms: HashMap<String, String>,
 }
 
 impl Claims {
-    /// Notes that this job takes the answer of this query for its own (see [`crate::wants::claimed`]).
-    pub fn add(&mut self, job: &JobKey, query: String) {
-        let jobs = self.by.entry(job.namespace.clone()).or_default().entry(query).or_default();
+    /// Notes that this job takes the answer of this query for its own (see [`crate::wants::claimed`]). Queries that ask for
+    /// the same have the same `form`, however each is written.
+    pub fn add(&mut self, job: &JobKey, query: String, form: String) {
+        let jobs = self.by.entry(job.namespace.clone()).or_default().entry(form.clone()).or_default();
         jobs.insert(job.name.clone());
         if jobs.len() > 2 {
             jobs.pop_last();
         }
+        self.forms.insert(query, form);
     }
 
     /// Another job of the namespace that takes the answer of this query for its own.
     pub fn rival(&self, job: &JobKey, query: &str) -> Option<&str> {
-        let jobs = self.by.get(&job.namespace)?.get(query)?;
+        let jobs = self.by.get(&job.namespace)?.get(self.forms.get(query)?)?;
         jobs.iter().find(|name| **name != job.name).map(String::as_str)
     }
 }

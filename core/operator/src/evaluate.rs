@@ -9,11 +9,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use eto_cycle::log::{DecisionLog, LogEntry};
-use eto_cycle::wants::WantsCache;
+use eto_cycle::wants::{WantsCache, questioned};
 use eto_engine::job::JobSpec;
-use eto_engine::signals::{SignalData, SignalId, SignalSet};
+use eto_engine::signals::{Claims, SignalData, SignalId, SignalSet};
+use eto_engine::time::Time;
 use eto_policy_host::Snapshot;
-use eto_signals::Prometheus;
+use eto_signals::{Prometheus, Wants};
 use tokio::sync::watch;
 
 use crate::cache::jobs::Job;
@@ -182,19 +183,14 @@ impl Evaluator {
     /// Asks for all signals of these jobs at once, and finds out which of `all` jobs the answers may be of.
     async fn gather(&self, jobs: &Arc<[Arc<Job>]>, all: Vec<Arc<Job>>, snapshot: &Arc<Snapshot>) -> SignalSet {
         let (jobs, snapshot, cache) = (Arc::clone(jobs), Arc::clone(snapshot), Arc::clone(&self.wants));
-        let wants = tokio::task::spawn_blocking(move || {
-            let specs: Vec<_> = jobs.iter().filter_map(|job| job.entry().spec.clone().ok()).collect();
-            let at_work: Vec<_> = all.iter().filter_map(|job| at_work(job)).collect();
-            let claims = cache.claims(at_work.iter().map(|s| &**s), &snapshot, now());
-            (cache.collect(specs.iter().map(|s| &**s), &snapshot, now()), claims)
-        });
+        let wants = tokio::task::spawn_blocking(move || asked(&cache, &jobs, &all, &snapshot, now()));
         let (wants, claims) = wants.await.unwrap_or_default();
         let at = now();
         let Some(source) = &self.source else {
             let trouble = Some("the operator has no Prometheus: its setting prometheus.url is empty".to_owned());
             let without =
                 |id: &SignalId| (id.clone(), SignalData { trouble: trouble.clone(), ..SignalData::default() });
-            return SignalSet { at, signals: wants.keys().map(without).collect(), claims };
+            return SignalSet { at, signals: wants.keys().map(without).collect(), ..SignalSet::default() };
         };
         if wants.is_empty() {
             return SignalSet { at, ..SignalSet::default() };
@@ -273,6 +269,18 @@ impl Evaluator {
     }
 }
 
+/// What to ask for the jobs that are due, and which of all jobs take the answers for their own: those of the namespaces alone
+/// whose jobs ask for custom queries.
+fn asked(cache: &WantsCache, due: &[Arc<Job>], all: &[Arc<Job>], snapshot: &Snapshot, now: Time) -> (Wants, Claims) {
+    let specs: Vec<_> = due.iter().filter_map(|job| job.entry().spec.clone().ok()).collect();
+    let wants = cache.collect(specs.iter().map(|s| &**s), snapshot, now);
+    let namespaces = questioned(&wants);
+    let of_these = all.iter().filter(|job| namespaces.contains(job.key.namespace.as_str()));
+    let at_work: Vec<_> = of_these.filter_map(|job| at_work(job)).collect();
+    let claims = cache.claims(at_work.iter().map(|s| &**s), snapshot, now);
+    (wants, claims)
+}
+
 /// The spec of a job that has not ended. One that has asks for nothing any more.
 fn at_work(job: &Job) -> Option<Arc<JobSpec>> {
     let entry = job.entry();
@@ -329,48 +337,5 @@ pub fn open_log(settings: &settings::DecisionLog) -> Result<Option<Arc<DecisionL
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn each_job_is_due_once_a_period_at_its_own_moment() {
-        let (began, period) = (Instant::now(), Duration::from_secs(15));
-        for uid in ["a", "b", "c4f5-77", "0000"] {
-            let mut at = began;
-            for _ in 0..100 {
-                let next = next_due(uid, period, began, at);
-                let gap = next.duration_since(at);
-                assert!(gap >= period / 2 && gap <= period.mul_f64(1.5), "{uid}: {gap:?}");
-                if at != began {
-                    assert_eq!(gap, period, "{uid}");
-                }
-                at = next;
-            }
-        }
-    }
-
-    #[test]
-    fn gatherings_that_are_a_whole_period_apart_miss_no_job() {
-        let (began, period) = (Instant::now(), Duration::from_secs(1));
-        for uid in ["a", "b", "c4f5-77", "0000", "7d1e"] {
-            let mut due = next_due(uid, period, began, began);
-            for tick in 1..100_u32 {
-                // Up to 90 ms late, as on a busy machine.
-                let cycle = began + period * tick + Duration::from_millis(u64::from(tick * 37 % 90));
-                assert!(due < cycle + period, "{uid}: not looked at in tick {tick}");
-                due = next_due(uid, period, began, cycle);
-            }
-        }
-    }
-
-    #[test]
-    fn jobs_are_spread_over_the_period() {
-        let (began, period) = (Instant::now(), Duration::from_secs(10));
-        let mut slots = [0; 10];
-        for i in 0..1000 {
-            let at = next_due(&format!("uid-{i}"), period, began, began).duration_since(began);
-            slots[usize::try_from(at.as_secs() % 10).unwrap_or(0)] += 1;
-        }
-        assert!(slots.iter().all(|n| (50..200).contains(n)), "{slots:?}");
-    }
-}
+#[path = "evaluate_tests.rs"]
+mod tests;

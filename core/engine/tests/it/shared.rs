@@ -43,7 +43,7 @@ fn look(query: &str, others: &[(&str, &str)], labels: &[(&str, &str)]) -> Look {
     for (namespace, name) in [("team-a", "demo")].iter().chain(others) {
         let spec = named(namespace, name);
         for query in claimed(&spec, &look.wants) {
-            look.signals.claims.add(&spec.key, query);
+            look.signals.claims.add(&spec.key, query.clone(), query);
         }
     }
     look

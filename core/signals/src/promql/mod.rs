@@ -23,6 +23,12 @@ pub const MAX_QUERY_BYTES: usize = 4096;
 /// Most distinct selectors of one custom query.
 pub const MAX_SELECTORS: usize = 16;
 
+/// The query as it is written from its tree: the same for queries that differ in spaces, quotes, comments or the order of
+/// their clauses alone. `None` for what is no PromQL.
+pub fn normal_form(query: &str) -> Option<String> {
+    check::parse(query).ok().map(|expr| render::render(&expr, &Forced::none()))
+}
+
 /// Whether a text is a label name of classic PromQL, which needs no quotes.
 pub(crate) fn is_label_name(name: &str) -> bool {
     let mut chars = name.chars();

@@ -50,6 +50,16 @@ fn every_selector_is_confined() {
 }
 
 #[test]
+fn queries_that_ask_for_the_same_have_one_form() {
+    for same in ["sum( q )", "sum(q{})", "sum (\n  q\n) # the backlog"] {
+        assert_eq!(normal_form(same), normal_form("sum(q)"), "{same}");
+    }
+    assert_eq!(normal_form("sum(q{a='b'}) by(pod)"), normal_form(r#"sum by (pod) (q{a="b"})"#));
+    assert_ne!(normal_form(r#"sum(q{a="b  c"})"#), normal_form(r#"sum(q{a="b c"})"#));
+    assert_eq!(normal_form("sum(q"), None);
+}
+
+#[test]
 fn values_can_not_break_out_of_their_quotes() {
     let query = r#"x{a="\"} or secret{b=\"", c='`"`', d=`y`, e=~"a|\\d+\n"}"#;
     let text = confined(query, &["a"]);
