@@ -13,39 +13,8 @@ fn hpa_answers_every_row_as_the_controller_does() {
     }
 }
 
-/// The tests of `horizontal_test.go` that decide a size or say why there is none.
-const CONTROLLER: &[&str] = &[
-    "TestScaleDownStabilizeInitialSize",
-    "TestStabilizeDownscale",
-    "TestMaxReplicas",
-    "TestMinReplicas",
-    "TestZeroMinReplicasDesiredZero",
-    "TestMinReplicasDesiredZero",
-    "TestZeroReplicas",
-    "TestTooFewReplicas",
-    "TestTooManyReplicas",
-    "TestScaleUpRCImmediately",
-    "TestScaleDownRCImmediately",
-    "TestUpscaleCap",
-    "TestUpscaleCapGreaterThanMaxReplicas",
-    "TestMoreReplicasThanSpecNoScale",
-    "TestScaleUpOneMetricEmpty",
-    "TestScaleUpOneMetricInvalid",
-    "TestNoScaleDownOneMetricEmpty",
-    "TestNoScaleDownOneMetricInvalid",
-    "TestNoBackoffUpscaleCMNoBackoffCpu",
-    "TestEventCreated",
-    "TestEventNotCreated",
-    "TestConditionInvalidSelectorMissing",
-    "TestConditionInvalidSelectorUnparsable",
-    "TestConditionFailedGetMetrics",
-    "TestConditionFailedGetScale",
-    "TestConditionFailedUpdateScale",
-    "TestConditionNoAmbiguousSelectorWhenNoSelectorOverlapBetweenHPAs",
-    "TestConditionAmbiguousSelectorWhenFullSelectorOverlapBetweenHPAs",
-    "TestConditionAmbiguousSelectorWhenPartialSelectorOverlapBetweenHPAs",
-    "TestScaleToZeroBehavior",
-];
+/// The tests of `horizontal_test.go` that decide a size or say why there is none; `core/engine` reads the same list.
+const CONTROLLER: &str = include_str!("horizontal_test.txt");
 
 #[test]
 fn every_row_of_the_controller_is_run_or_says_why_not() {
@@ -56,7 +25,7 @@ fn every_row_of_the_controller_is_run_or_says_why_not() {
     let run: Vec<String> = rows.iter().flat_map(|row| words(&row.name)).collect();
     let not: Vec<String> = policy_conformance::hpa::NOT_THE_POLICYS.iter().flat_map(|(name, _)| words(name)).collect();
     let is = |word: &String, row: &str| word.strip_suffix('*').map_or(word == row, |prefix| row.starts_with(prefix));
-    for row in CONTROLLER {
+    for row in CONTROLLER.lines() {
         let there = run.iter().chain(&not).any(|word| is(word, row));
         assert!(there, "{row} is neither a row nor in NOT_THE_POLICYS");
     }
