@@ -26,9 +26,11 @@ impl Probes {
         Probes { neighbours: Neighbours::default(), port, tick, sender, results }
     }
 
-    /// See [`Neighbours::enter`].
+    /// See [`Neighbours::enter`]. Who is new is tried at once.
     pub(crate) fn enter(&mut self, place: Option<(&Round, usize)>) {
-        self.neighbours.enter(place);
+        if self.neighbours.enter(place) {
+            self.tick.reset_immediately();
+        }
     }
 
     pub(crate) fn out_of_reach(&self) -> Vec<String> {

@@ -40,17 +40,21 @@ struct Known {
 }
 
 impl Neighbours {
-    /// This member is at `rank` in that round now; `None` = in no round. Of who stays beside it, what was known stays.
-    pub fn enter(&mut self, place: Option<(&Round, usize)>) {
+    /// This member is at `rank` in that round now; `None` = in no round. Of who stays beside it, what was known stays. True if
+    /// somebody is new beside it: who is not tried at once may be out of reach before it was ever reached.
+    pub fn enter(&mut self, place: Option<(&Round, usize)>) -> bool {
         let mut before = std::mem::take(&mut self.known);
-        let Some((round, rank)) = place else { return };
+        let Some((round, rank)) = place else { return false };
+        let mut news = false;
         let beside = neighbours(rank, round.members.len()).into_iter().map(|i| &round.members[i]);
         for member in beside.filter(|m| !m.address.is_empty()) {
             let Some(uid) = member.uid.clone() else { continue };
             let known = before.remove(&uid).filter(|k| k.address == member.address);
+            news |= known.is_none();
             let fresh = || Known { address: member.address.clone(), ..Known::default() };
             self.known.insert(uid, known.unwrap_or_else(fresh));
         }
+        news
     }
 
     /// UID and address of each.
@@ -110,12 +114,12 @@ mod tests {
     #[test]
     fn another_round_keeps_what_is_known_of_who_stays() {
         let mut me = Neighbours::default();
-        me.enter(Some((&round(&["1", "2", "3"]), 0)));
+        assert!(me.enter(Some((&round(&["1", "2", "3"]), 0))));
         for reached in [true, false, false, false] {
             me.tried("2", reached);
             me.tried("3", reached);
         }
-        me.enter(Some((&round(&["1", "2"]), 0)));
+        assert!(!me.enter(Some((&round(&["1", "2"]), 0))), "nobody new");
         assert_eq!(me.out_of_reach(), ["2"]);
         me.enter(None);
         assert!(me.out_of_reach().is_empty() && me.all().next().is_none());
