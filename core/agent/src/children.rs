@@ -3,9 +3,10 @@
 //! The agent is the parent of every process that lost its own, as PID 1 of the container or else as the *subreaper* of
 //! what it starts. So when it has no child left, nothing is left.
 //!
-//! SIGTERM (or the signal that the container has in its place) goes to the processes that the agent started, and when those are gone to what they left behind: helpers of a
-//! script (torch's data loaders, say) that die before it does would make it fail in the middle of its checkpoint, and
-//! what stays after a shell or launcher that died of the signal gets it next. SIGKILL goes to all, in the group or not.
+//! SIGTERM (or the signal that the container has in its place) goes to the processes that the agent started, and when those
+//! are gone to what they left behind: helpers of a script (torch's data loaders, say) that die before it does would make it
+//! fail in the middle of its checkpoint, and what stays after a shell or launcher that died of the signal gets it next.
+//! SIGKILL goes to all, in the group or not.
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;

@@ -36,6 +36,14 @@ struct Samples {
     of: HashMap<u32, (f64, Time)>,
 }
 
+/// What was seen of all devices in one look.
+#[derive(Debug, Default)]
+struct Seen {
+    uses: HashMap<u32, GpuUse>,
+    /// Processes of which one device does not tell how busy they are: on all of them together it is not known then.
+    unknown: HashSet<u32>,
+}
+
 impl Gpus {
     /// The GPUs, or why there are none to read.
     pub fn open() -> Result<Gpus, String> {
@@ -47,49 +55,48 @@ impl Gpus {
 
     /// What each process used since the last look. A process that is on no GPU is not in the answer.
     pub fn read(&mut self, now: Time) -> Result<HashMap<u32, GpuUse>, String> {
-        let mut uses = HashMap::new();
-        let mut unknown = HashSet::new();
+        let mut seen = Seen::default();
         let count = self.nvml.device_count().map_err(|e| format!("NVML does not count the GPUs: {e}"))?;
         for index in 0..count {
-            let all = (&mut uses, &mut unknown);
-            self.read_device(index, now, all).map_err(|e| format!("GPU {index} can't be read: {e}"))?;
+            self.read_device(index, now, &mut seen).map_err(|e| format!("GPU {index} can't be read: {e}"))?;
         }
-        for pid in unknown {
-            uses.entry(pid).or_default().busy = None;
-        }
-        Ok(uses)
+        Ok(seen.settled())
     }
 
-    fn read_device(
-        &mut self,
-        index: u32,
-        now: Time,
-        (uses, unknown): (&mut HashMap<u32, GpuUse>, &mut HashSet<u32>),
-    ) -> Result<(), NvmlError> {
+    fn read_device(&mut self, index: u32, now: Time, seen: &mut Seen) -> Result<(), NvmlError> {
         let device = self.nvml.device_by_index(index)?;
         let total = device.memory_info()?.total;
         let mut on_device = HashSet::new();
         for process in device.running_compute_processes()? {
             on_device.insert(process.pid);
             if let UsedGpuMemory::Used(bytes) = process.used_gpu_memory {
-                add(&mut uses.entry(process.pid).or_default().memory, share(bytes, total));
+                add(&mut seen.uses.entry(process.pid).or_default().memory, share(bytes, total));
             }
         }
         let samples = self.devices.entry(index).or_default();
         let fresh = samples.take(&device)?;
         let Some(fresh) = fresh else {
-            unknown.extend(on_device);
+            seen.unknown.extend(on_device);
             return Ok(());
         };
         // Asked only where it decides: no process has a sample.
         let is_idle = fresh.is_empty() && device.utilization_rates().is_ok_and(|rates| rates.gpu == 0);
         for (pid, busy) in samples.busy(&on_device, &fresh, is_idle, now) {
             match busy {
-                Some(busy) => add(&mut uses.entry(pid).or_default().busy, busy),
-                None => drop(unknown.insert(pid)),
+                Some(busy) => add(&mut seen.uses.entry(pid).or_default().busy, busy),
+                None => drop(seen.unknown.insert(pid)),
             }
         }
         Ok(())
+    }
+}
+
+impl Seen {
+    fn settled(mut self) -> HashMap<u32, GpuUse> {
+        for pid in self.unknown {
+            self.uses.entry(pid).or_default().busy = None;
+        }
+        self.uses
     }
 }
 
@@ -198,6 +205,17 @@ mod tests {
         let got = told(&[(1, both, false), (2, &[(1, 0.8)], false), (3, &[], false)]);
         assert_eq!(got[1], [Some(0.8), Some(0.0)], "process 2 did nothing while 1 did");
         assert_eq!(got[2], [Some(0.8), None], "and what it does now is not known");
+    }
+
+    #[test]
+    fn of_a_process_on_two_gpus_both_have_to_be_known() {
+        let mut seen = Seen::default();
+        for pid in [1, 2] {
+            seen.uses.insert(pid, GpuUse { busy: Some(0.9), memory: Some(0.5) });
+        }
+        seen.unknown = HashSet::from([2]);
+        let uses = seen.settled();
+        assert_eq!((uses[&1].busy, uses[&2].busy, uses[&2].memory), (Some(0.9), None, Some(0.5)));
     }
 
     #[test]

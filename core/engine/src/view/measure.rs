@@ -45,7 +45,7 @@ pub(crate) fn measure(facts: &Facts<'_>, pods: &[&Pod], wanted: Wanted) -> Measu
     let per_pod = data.and_then(|d| d.per_pod.get(namespace));
     let whole = data.map_or(Whole::Missing, |d| of_job(facts, &wanted, d));
     let known = per_pod.is_some_and(|m| pods.iter().any(|p| m.contains_key(&p.name)));
-    let of_job = wanted.job_level || wanted.is_throughput() || (whole != Whole::Missing && !known);
+    let of_job = wanted.job_level || wanted.is_throughput() || (whole.is_there() && !known);
     let shape = if of_job { SignalShape::Job } else { SignalShape::PerWorker };
     let found = match shape {
         SignalShape::Job => vec![judge_job(facts, &wanted, whole.own())],
@@ -55,8 +55,8 @@ pub(crate) fn measure(facts: &Facts<'_>, pods: &[&Pod], wanted: Wanted) -> Measu
         SignalShape::Job => vec![0.0],
         SignalShape::PerWorker => pods.iter().map(|p| requests::of(facts.job, p, &wanted)).collect(),
     };
-    let unclear = whole.unclear().filter(|_| shape == SignalShape::Job);
-    assemble(facts, wanted, shape, &found, requests, (data, unclear))
+    let why_none = whole.why_none().filter(|_| !known);
+    assemble(facts, wanted, shape, &found, requests, (data, why_none))
 }
 
 /// What the source has of a job as a whole.
@@ -65,6 +65,8 @@ enum Whole {
     Own(Sample),
     /// There is a sample, and no telling whose: why, and what to write instead.
     Unclear(String),
+    /// There are series of other jobs alone.
+    Others,
     Missing,
 }
 
@@ -73,8 +75,18 @@ impl Whole {
         if let Whole::Own(sample) = self { Some(*sample) } else { None }
     }
 
-    fn unclear(&self) -> Option<&str> {
-        if let Whole::Unclear(why) = self { Some(why) } else { None }
+    fn is_there(&self) -> bool {
+        matches!(self, Whole::Own(_) | Whole::Unclear(_))
+    }
+
+    fn why_none(&self) -> Option<&str> {
+        match self {
+            Whole::Unclear(why) => Some(why),
+            Whole::Others => {
+                Some("no series has this job's name in the label elastic_job, and others have another job's")
+            }
+            Whole::Own(_) | Whole::Missing => None,
+        }
     }
 }
 
@@ -91,10 +103,12 @@ fn of_job(facts: &Facts<'_>, wanted: &Wanted, data: &SignalData) -> Whole {
         return Whole::Own(*sample);
     }
     let only = data.per_namespace.get(namespace);
-    let labelled = keyed.and_then(|k| k.keys().find_map(|series| is_of_job(series, name)));
+    // Of several series one that is of this job counts.
+    let labelled = keyed.and_then(|k| k.keys().filter_map(|series| is_of_job(series, name)).max());
     let rival = wanted.claimed().and_then(|query| facts.signals.claims.rival(key, query));
     match (only, labelled, rival) {
-        (None, ..) | (_, Some(false), _) => Whole::Missing,
+        (_, Some(false), _) => Whole::Others,
+        (None, ..) => Whole::Missing,
         (_, None, Some(rival)) => Whole::Unclear(format!(
             "the job {rival:?} of this namespace has the same query, whose answer does not say which job it is of: have one \
              series per job, as in sum by ({JOB_LABEL}) (...), or name the job in the query by $job"
@@ -154,7 +168,7 @@ fn assemble(
     shape: SignalShape,
     found: &[Found],
     requests: Vec<f64>,
-    (data, unclear): (Option<&SignalData>, Option<&str>),
+    (data, why_none): (Option<&SignalData>, Option<&str>),
 ) -> Measured {
     let (quality, coverage) = quality(found);
     let sample = |f: &Found| match f {
@@ -169,7 +183,7 @@ fn assemble(
     let oldest = facts.now.0.saturating_sub(u64::from(wanted.history_s) * 1000);
     let history: Vec<(Time, f64)> =
         history.iter().copied().filter(|(t, _)| t.0 >= oldest && t.0 < facts.now.0).collect();
-    let note = note(&facts.job.key.namespace, &wanted, quality, found, (data, unclear));
+    let note = note(&facts.job.key.namespace, &wanted, quality, found, (data, why_none));
     let signal = Signal {
         name: wanted.name.clone(),
         shape,
@@ -231,7 +245,7 @@ fn note(
     wanted: &Wanted,
     quality: Quality,
     found: &[Found],
-    (data, unclear): (Option<&SignalData>, Option<&str>),
+    (data, why_none): (Option<&SignalData>, Option<&str>),
 ) -> Option<String> {
     if let Some(why) = &wanted.unservable {
         return Some(why.clone());
@@ -243,7 +257,7 @@ fn note(
         Quality::Partial => "some workers have no fresh sample",
         Quality::Stale => "the newest sample is too old",
         Quality::Absent if found.iter().all(|f| *f == Found::NotDue) => "no worker is running",
-        Quality::Absent => unclear.unwrap_or("there is no sample"),
+        Quality::Absent => why_none.unwrap_or("there is no sample"),
         Quality::Invalid => "the source gave NaN, infinity or a blank value",
         Quality::Warming => "the window reaches back before the round was at work",
     };

@@ -87,6 +87,8 @@ fn a_series_of_another_job_is_not_ours_even_if_it_is_the_only_one() {
     for labels in [&[("elastic_job", "other")][..], &[("a", "x,elastic_job=\"demo\""), ("elastic_job", "demo-2")]] {
         let view = look("sum by (elastic_job) (q)", &[], labels).view();
         assert_eq!((view.seen[0].quality, view.seen[0].mean), NOBODYS, "{labels:?}");
+        let note = view.seen[0].note.clone().unwrap();
+        assert!(note.contains("this job's name in the label elastic_job"), "{note}");
     }
     let fake = look("q", &[], &[("a", ",elastic_job=\"other\""), ("my_elastic_job", "other")]);
     assert_eq!(seen(&fake), OWN, "no label of that name");
