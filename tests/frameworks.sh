@@ -1,7 +1,6 @@
 #!/usr/bin/env bash
 # The examples train with real frameworks, as processes of this machine (no cluster): frameworks.sh [TEST...]
-# The frameworks' environments are made once (tests/training/setup.sh) and kept. TENSORFLOW=1 takes TensorFlow in, 1.5 GB;
-# NIGHTLY=1 what tells of the frameworks and not of us.
+# The frameworks' environments are made once (tests/training/setup.sh) and kept. TENSORFLOW=1 takes TensorFlow in, 1.5 GB.
 set -euo pipefail
 . "$(dirname "$0")/../tools/env.sh"
 cd "$root"
@@ -19,6 +18,4 @@ of=(-p eto-e2e)
 cargo test --locked -q "${of[@]}" --test frameworks -- --test-threads 2 "${skip[@]}" "$@"
 of=(-p eto-agent)
 [ -z "${ETO_WHOLE:-}" ] || of=(--workspace)
-more=()
-[ -z "${NIGHTLY:-}" ] || more=(--include-ignored)
-exec cargo test --locked -q "${of[@]}" --test torchrun -- --test-threads 1 "${more[@]}" "$@"
+exec cargo test --locked -q "${of[@]}" --test torchrun -- --test-threads 1 "$@"

@@ -96,7 +96,8 @@ def no_more_failures_than(t, most):
         raise Failed(f"{failures} failures were charged, and {most} processes failed by themselves")
 
 
-def torch_survives(t):
+def survives(t, kills, faults, failures):
+    """A growth and a shrink, the process of one rank killed, and then these faults, of which so many count as failures."""
     reference = t.undisturbed()
     t.apply(2)
     t.trains(2, 0.0)
@@ -104,45 +105,20 @@ def torch_survives(t):
     t.trained()
     planned(t, 3)
     planned(t, 2)
-    process_killed(t, 0)
-    pod_deleted(t)
-    drained(t)
-    no_more_failures_than(t, 1)
+    process_killed(t, kills)
+    for fault in faults:
+        fault(t)
+    no_more_failures_than(t, failures)
     t.ends()
     return t.shows_nothing_of_it(reference)
 
 
-def jax_survives(t):
-    reference = t.undisturbed()
-    t.apply(2)
-    t.trains(2, 0.0)
-    t.settled(2)
-    t.trained()
-    planned(t, 3)
-    planned(t, 2)
-    process_killed(t, 0)
-    deaf_to_sigterm(t)
-    no_more_failures_than(t, 2)
-    t.ends()
-    return t.shows_nothing_of_it(reference)
-
-
-def tensorflow_survives(t):
-    reference = t.undisturbed()
-    t.apply(2)
-    t.trains(2, 0.0)
-    t.settled(2)
-    t.trained()
-    planned(t, 3)
-    planned(t, 2)
-    process_killed(t, 1)
-    pod_deleted(t)
-    no_more_failures_than(t, 1)
-    t.ends()
-    return t.shows_nothing_of_it(reference)
-
-
-STORIES = {"torch": torch_survives, "jax": jax_survives, "tensorflow": tensorflow_survives}
+# By the name of the framework: the rank that is killed, the faults after it, and the failures of all.
+STORIES = {
+    "torch": (0, [pod_deleted, drained], 1),
+    "jax": (0, [deaf_to_sigterm], 2),
+    "tensorflow": (1, [pod_deleted], 1),
+}
 
 
 def real_frameworks(beside):
@@ -162,7 +138,7 @@ def together(beside, kinds):
     def tell(kind):
         at = time.time()
         try:
-            ends[kind] = (*STORIES[kind](jobs[kind]), time.time() - at)
+            ends[kind] = (*survives(jobs[kind], *STORIES[kind]), time.time() - at)
         except Exception as failure:  # noqa: BLE001
             ends[kind] = failure
     threads = [threading.Thread(target=tell, args=(kind,)) for kind in kinds]

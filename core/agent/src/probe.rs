@@ -8,22 +8,22 @@ use tokio::net::TcpStream;
 use tokio::sync::mpsc;
 use tokio::time::{MissedTickBehavior, interval, timeout};
 
+use crate::settings::METRICS_PORT;
+
 /// The neighbours, and tries of them that go on beside everything else.
 pub(crate) struct Probes {
     neighbours: Neighbours,
-    /// Port of the other agents. Whether anything listens there does not matter: that nothing does is an answer too.
-    port: u16,
     tick: tokio::time::Interval,
     sender: mpsc::Sender<(String, bool)>,
     results: mpsc::Receiver<(String, bool)>,
 }
 
 impl Probes {
-    pub(crate) fn new(port: u16) -> Probes {
+    pub(crate) fn new() -> Probes {
         let mut tick = interval(Duration::from_millis(PROBE_EVERY_MS));
         tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let (sender, results) = mpsc::channel(8);
-        Probes { neighbours: Neighbours::default(), port, tick, sender, results }
+        Probes { neighbours: Neighbours::default(), tick, sender, results }
     }
 
     /// See [`Neighbours::enter`]. Who is new is tried at once.
@@ -53,9 +53,10 @@ impl Probes {
 
     fn try_all(&self) {
         for (uid, address) in self.neighbours.all() {
-            let (uid, address, port, sender) = (uid.to_owned(), address.to_owned(), self.port, self.sender.clone());
+            let (uid, address, sender) = (uid.to_owned(), address.to_owned(), self.sender.clone());
             tokio::spawn(async move {
-                let reached = reaches(&address, port).await;
+                // Whether anything listens there does not matter: that nothing does is an answer too.
+                let reached = reaches(&address, METRICS_PORT).await;
                 // The agent may have ended.
                 let _ = sender.send((uid, reached)).await;
             });

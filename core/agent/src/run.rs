@@ -23,7 +23,7 @@ use crate::metrics::Meter;
 use crate::oom::OomKills;
 use crate::probe::Probes;
 use crate::serve::{Answer, Call, listen, serve};
-use crate::settings::{METRICS_PORT, Settings};
+use crate::settings::Settings;
 use crate::signals::{Seen, Signals};
 use crate::store::Stores;
 
@@ -98,7 +98,7 @@ pub async fn run(settings: Settings, command: &[OsString]) -> Result<i32, RunErr
         clock,
         meter,
         drain: None,
-        probes: Probes::new(METRICS_PORT),
+        probes: Probes::new(),
         api_url,
         terminate_at: None,
         code: None,

@@ -92,7 +92,6 @@ async fn torchrun_that_a_signal_ended_joins_again() {
 /// With torch's own default a member that joins waits for ever, so agents set another (`native_env`), which a template may
 /// overrule. When this fails, torch has been mended, and the variable can go.
 #[tokio::test]
-#[ignore = "tells of torch and not of us, in two minutes: NIGHTLY=1"]
 async fn torch_needs_the_shared_store_of_its_rendezvous_switched_off() {
     let mut training = Training::start(1).await;
     training.set("TORCH_DISABLE_SHARE_RDZV_TCP_STORE", "0");
@@ -104,5 +103,5 @@ async fn torch_needs_the_shared_store_of_its_rendezvous_switched_off() {
     training.add("c");
     training.joined(&["c"]).await;
     training.order(1, 2, Order::Run, &["a", "b", "c"]);
-    assert!(!training.comes(1, 3, Duration::from_secs(120)).await, "a member joined with torch's default");
+    assert!(!training.comes(1, 3, Duration::from_secs(60)).await, "a member joined with torch's default");
 }
