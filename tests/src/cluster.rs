@@ -108,7 +108,9 @@ impl Cluster {
 /// A client with what the kubeconfig says.
 pub async fn client_of(kubeconfig: &Path) -> Outcome<Client> {
     let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    let mut config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
+    // What is refused (an eviction by a budget: 429) is a case's result, and is not tried again behind its back.
+    config.default_retry = false;
     Ok(Client::try_from(config)?)
 }
 

@@ -1,12 +1,11 @@
 //! A gate between an operator and the API server, so that a case can stop the operator's requests at a chosen one.
 //!
 //! The operator speaks plain HTTP to the gate, and the gate speaks to the real API server as the operator's account. What
-//! passes is untouched; what is answered is answered by the API server itself.
+//! passes is untouched; what is answered is answered by the API server itself (but see [`Gate::be_busy`]).
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::{Method, Request, Response, StatusCode};
@@ -46,6 +45,8 @@ struct State {
     left: Option<u64>,
     /// Writes of a status before which the job is to be changed by another hand.
     conflicts: u64,
+    /// Writes that the API server is too busy for.
+    refused: u64,
     /// What passed, as `METHOD resource`.
     passed: Vec<String>,
     closed: bool,
@@ -118,29 +119,31 @@ impl Gate {
         self.with(|s| s.conflicts)
     }
 
+    /// The next `n` writes (Leases and events do not count) are answered as by a server that is too busy for an hour. This answer
+    /// alone is the gate's own: a server of a test has too little to do to give it.
+    pub fn be_busy(&self, n: u64) {
+        self.with(|s| s.refused = n);
+    }
+
     /// From now on nobody answers at the address: connections are refused, open ones break.
-    pub fn close(&self) {
-        self.with(|s| s.closed = true);
-        if let Some(server) = self.server.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            server.abort();
+    pub async fn close(&self) {
+        if let Some(server) = self.shut() {
+            // The port is let go of when the aborted task is next polled; its end is no news.
+            let _ = server.await;
         }
+    }
+
+    fn shut(&self) -> Option<JoinHandle<()>> {
+        self.with(|s| s.closed = true);
+        let server = self.server.lock().unwrap_or_else(PoisonError::into_inner).take();
+        server.iter().for_each(JoinHandle::abort);
         self.cut_all();
+        server
     }
 
     /// Answers again, at the same address.
     pub async fn reopen(&self) -> Outcome {
-        // The aborted server lets go of the port when it is next polled.
-        let binding = async {
-            loop {
-                match TcpListener::bind(self.address).await {
-                    Ok(listener) => return listener,
-                    Err(_) => tokio::time::sleep(Duration::from_millis(20)).await,
-                }
-            }
-        };
-        let listener = tokio::time::timeout(Duration::from_secs(10), binding)
-            .await
-            .map_err(|_| Failure(format!("{} can't be bound again", self.address)))?;
+        let listener = TcpListener::bind(self.address).await?;
         self.with(|s| s.closed = false);
         *self.server.lock().unwrap_or_else(PoisonError::into_inner) = Some(serve(listener, &self.inner));
         Ok(())
@@ -157,7 +160,7 @@ impl Gate {
 
 impl Drop for Gate {
     fn drop(&mut self) {
-        self.close();
+        let _ = self.shut();
     }
 }
 
@@ -183,6 +186,14 @@ impl Inner {
             return broken();
         }
         if let Some(what) = counted(request.method(), request.uri().path()) {
+            let refused = self.with(|s| {
+                let due = s.refused > 0;
+                s.refused = s.refused.saturating_sub(1);
+                due
+            });
+            if refused {
+                return (StatusCode::TOO_MANY_REQUESTS, [("Retry-After", "3600")], "too busy").into_response();
+            }
             let passes = self.with(|s| match &mut s.left {
                 Some(0) => false,
                 left => {

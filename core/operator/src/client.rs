@@ -14,9 +14,16 @@ use crate::telemetry::Telemetry;
 
 /// A client for the cluster the environment names: kubeconfig, or the pod's service account.
 pub async fn client(telemetry: &Telemetry) -> Result<(Client, String), ClientError> {
-    let mut config = Config::infer().await.map_err(|e| ClientError::Config(e.to_string()))?;
+    of(Config::infer().await.map_err(|e| ClientError::Config(e.to_string()))?, telemetry)
+}
+
+fn of(mut config: Config, telemetry: &Telemetry) -> Result<(Client, String), ClientError> {
     // A watch lives for minutes; a connection on which nothing arrives for longer than that is dead.
     config.read_timeout = Some(Duration::from_secs(330));
+    // The library would try what is answered with 429, 503 or 504 again by itself, for minutes and as long as the server
+    // likes: a write could reach the server after another leader has taken over, and nothing would tell of the refusals.
+    // Whoever asks knows what a late answer is worth, and tries again.
+    config.default_retry = false;
     let namespace = config.default_namespace.clone();
     let count = Count { telemetry: telemetry.clone() };
     let client =
@@ -111,7 +118,37 @@ fn describe(method: &Method, path: &str, query: &str) -> (&'static str, String) 
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use axum::Router;
+    use axum::http::{StatusCode, Uri};
+    use k8s_openapi::api::core::v1::Pod;
+    use kube::Api;
+    use kube::api::DeleteParams;
+
     use super::*;
+
+    #[tokio::test]
+    async fn what_a_busy_server_refuses_is_told_at_once_and_counted() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        // Pod `429` is answered so, and not before an hour is over.
+        let refuse = |uri: Uri| async move {
+            let code = uri.path().rsplit('/').next().unwrap().parse().unwrap();
+            (StatusCode::from_u16(code).unwrap(), [("Retry-After", "3600")], "")
+        };
+        tokio::spawn(async move { axum::serve(listener, Router::new().fallback(refuse)).await });
+        let telemetry = Telemetry::default();
+        let (client, namespace) = of(Config::new(url), &telemetry).unwrap();
+        let pods: Api<Pod> = Api::namespaced(client, &namespace);
+        for code in ["429", "503", "504"] {
+            let how = DeleteParams::default();
+            let asked = tokio::time::timeout(Duration::from_secs(60), pods.delete(code, &how)).await;
+            let answer = asked.expect("it is asked once");
+            assert!(matches!(&answer, Err(kube::Error::Api(s)) if s.code.to_string() == code), "{code}: {answer:?}");
+            let counted = format!("verb=\"delete\",resource=\"pods\",code=\"{code}\"}} 1");
+            assert!(telemetry.page().unwrap().contains(&counted), "{counted}");
+        }
+    }
 
     #[test]
     fn requests_are_named_as_kubernetes_does() {

@@ -22,6 +22,8 @@ const QUEUE: usize = 4096;
 const REPEAT: Duration = Duration::from_secs(300);
 /// An event that takes longer is given up: an API server that hangs must not keep the operator from stopping.
 const TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a server that is too busy is left alone.
+const BUSY: Duration = Duration::from_millis(500);
 /// The API's limit on a note is 1,024 bytes.
 const NOTE: usize = 1000;
 
@@ -100,7 +102,7 @@ async fn write(
         let error = match tokio::time::timeout(TIMEOUT, recorder.write(&told)).await {
             Ok(Ok(())) => continue,
             Ok(Err(error)) => error.to_string(),
-            Err(_) => format!("no answer within {TIMEOUT:?}"),
+            Err(_) => format!("not taken within {TIMEOUT:?}"),
         };
         telemetry.write_failed("events");
         tracing::debug!(about = told.about.name, error, "an event was not written");
@@ -115,7 +117,19 @@ struct Recorder {
 }
 
 impl Recorder {
+    /// Tries again as long as the API server is only too busy: nothing else tells the same event once more.
     async fn write(&self, told: &Told) -> Result<(), kube::Error> {
+        loop {
+            match self.create(told).await {
+                Err(kube::Error::Api(status)) if matches!(status.code, 429 | 503 | 504) => {
+                    tokio::time::sleep(BUSY).await;
+                }
+                done => return done,
+            }
+        }
+    }
+
+    async fn create(&self, told: &Told) -> Result<(), kube::Error> {
         let namespace = told.about.namespace.as_deref().unwrap_or("default");
         let events: Api<Record> = Api::namespaced(self.client.clone(), namespace);
         let event = record(told, &self.instance, Timestamp::now());
@@ -194,6 +208,12 @@ fn name(reason: EventReason) -> String {
 
 #[cfg(test)]
 mod tests {
+    #![allow(clippy::unwrap_used)]
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU16, Ordering};
+
+    use axum::http::{StatusCode, Uri};
+
     use super::*;
 
     fn told(message: &str) -> Told {
@@ -210,6 +230,26 @@ mod tests {
         assert!(repeats.is_repeat(&told("a"), now));
         assert!(!repeats.is_repeat(&told("b"), now));
         assert!(!repeats.is_repeat(&told("a"), now + REPEAT));
+    }
+
+    #[tokio::test]
+    async fn an_event_that_a_busy_server_refuses_is_written_later() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let url: Uri = format!("http://{}", listener.local_addr().unwrap()).parse().unwrap();
+        let asked = Arc::new(AtomicU16::new(0));
+        let count = Arc::clone(&asked);
+        let answer = move |body: String| async move {
+            let busy = count.fetch_add(1, Ordering::Relaxed) == 0;
+            let code = if busy { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::CREATED };
+            (code, body)
+        };
+        tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
+        let mut config = kube::Config::new(url);
+        config.default_retry = false;
+        let client = Client::try_from(config).unwrap();
+        let recorder = Recorder { client, instance: "i".into() };
+        recorder.write(&told("a")).await.unwrap();
+        assert_eq!(asked.load(Ordering::Relaxed), 2);
     }
 
     #[test]

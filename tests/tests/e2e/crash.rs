@@ -109,7 +109,7 @@ pub(crate) async fn a_leader_that_is_cut_off_stops_acting(world: Arc<World>) -> 
     settled(&world, 2).await?;
     let second = Operator::start(&world.setup(&[])).await?;
     let made_before = first.metric("eto_pods_created_total").await?;
-    gate.close();
+    gate.close().await;
     gate.is_closed().await?;
     world.patch("job", json!({"spec": {"replicas": 4}})).await?;
     settled(&world, 4).await?;

@@ -55,6 +55,7 @@ fn main() -> ExitCode {
         crash::a_leader_that_is_cut_off_stops_acting,
         crash::a_leader_that_stops_gives_its_lease_back,
         outage::conflicts_are_overcome,
+        outage::a_busy_api_server_is_tried_again,
         outage::broken_watches_miss_nothing,
         outage::the_api_server_is_away,
         ends::failures_beyond_the_limit_end_the_job,

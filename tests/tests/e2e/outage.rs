@@ -46,6 +46,24 @@ pub(crate) async fn conflicts_are_overcome(world: Arc<World>) -> Outcome {
     Ok(())
 }
 
+/// The API server refuses the operator's writes as too many, and says to come again in an hour: each refusal is counted,
+/// and the operator tries again in its own time.
+pub(crate) async fn a_busy_api_server_is_tried_again(world: Arc<World>) -> Outcome {
+    let (gate, setup) = world.gate(&[]).await?;
+    let operator = Operator::start(&setup).await?;
+    world.exporter.gauge(&world.namespace, "job", "e2e_backlog", 10.0);
+    world.apply(JOB).await?;
+    world.exactly("job", 3).await?;
+    running(&world, 3).await?;
+    gate.be_busy(4);
+    world.patch("job", json!({"spec": {"replicas": 5}})).await?;
+    world.exactly("job", 5).await?;
+    running(&world, 5).await?;
+    let refused = operator.sum_with("eto_api_requests_total{", "code=\"429\"").await?;
+    ensure!(refused >= 4.0, "{refused} of 4 refusals were counted");
+    Ok(())
+}
+
 /// All watches break, again and again, while jobs are resized: nothing is missed and nothing made twice.
 pub(crate) async fn broken_watches_miss_nothing(world: Arc<World>) -> Outcome {
     let (gate, setup) = world.gate(&[]).await?;
@@ -77,7 +95,7 @@ pub(crate) async fn the_api_server_is_away(world: Arc<World>) -> Outcome {
     world.apply(JOB).await?;
     let before = uids(&world.exactly("job", 3).await?);
     running(&world, 3).await?;
-    gate.close();
+    gate.close().await;
     gate.is_closed().await?;
     wait::never(&world.pods(), "", away(), |pods| {
         if uids(pods) == before { Ok(()) } else { Err(format!("the pods changed while nobody could act: {pods:?}")) }
