@@ -1,6 +1,7 @@
 //! What the agent is told by its environment.
 
 use std::net::IpAddr;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use nix::sys::signal::Signal;
@@ -70,21 +71,21 @@ impl Settings {
     pub fn read(var: impl Fn(&str) -> Option<String>) -> Result<Settings, SettingsError> {
         let given = |name: &'static str| var(name).filter(|v| !v.is_empty());
         let needed = |name| given(name).ok_or(SettingsError::Missing(name));
-        let number = |name, default: u64, most: u64, wanted| match given(name) {
+        let number = |name, default: u64, allowed: RangeInclusive<u64>, wanted| match given(name) {
             None => Ok(default),
             Some(value) => {
-                value.parse().ok().filter(|n| *n <= most).ok_or(SettingsError::Invalid { name, value, wanted })
+                value.parse().ok().filter(|n| allowed.contains(n)).ok_or(SettingsError::Invalid { name, value, wanted })
             }
         };
         let token = Token::File(given("ETO_TOKEN_FILE").map_or_else(|| PathBuf::from(TOKEN_FILE), PathBuf::from));
         let grace = number(
             "ETO_TERMINATION_GRACE_SECONDS",
             GRACE_SECONDS,
-            u64::from(u32::MAX),
+            0..=u64::from(u32::MAX),
             "the pod's grace period, in whole seconds",
         )?;
         let grace_ms = grace.saturating_mul(1_000);
-        let processes = number("ETO_PROCESSES", 1, 1_024, "a number of processes, 1 to 1024")?;
+        let processes = number("ETO_PROCESSES", 1, 1..=1_024, "a number of processes, 1 to 1024")?;
         let launcher = match given("ETO_LAUNCHER").as_deref() {
             None => None,
             Some("agent") => Some(false),
@@ -94,8 +95,8 @@ impl Settings {
                 return Err(SettingsError::Invalid { name, value, wanted: "agent or command" });
             }
         };
-        let keeps_lines = number("ETO_LAST_LINES", 1, 1, "0 or 1")? > 0;
-        let port = number("ETO_METRICS_PORT", METRICS_PORT.into(), u16::MAX.into(), "a port, or 0 for none")?;
+        let keeps_lines = number("ETO_LAST_LINES", 1, 0..=1, "0 or 1")? > 0;
+        let port = number("ETO_METRICS_PORT", METRICS_PORT.into(), 0..=u16::MAX.into(), "a port, or 0 for none")?;
         let stop_signal = match given("ETO_STOP_SIGNAL") {
             None => Signal::SIGTERM,
             Some(value) => signals::stop_signal(&value).ok_or(SettingsError::Invalid {
@@ -154,7 +155,9 @@ mod tests {
     #[test]
     fn what_is_wrong_is_named() {
         assert!(read(&[("ETO_POD_UID", "")]).unwrap_err().contains("ETO_POD_UID is not set"));
-        assert!(read(&[("ETO_PROCESSES", "many")]).unwrap_err().contains("ETO_PROCESSES is `many`"));
+        for wrong in ["many", "0", "1025"] {
+            assert!(read(&[("ETO_PROCESSES", wrong)]).unwrap_err().contains(&format!("ETO_PROCESSES is `{wrong}`")));
+        }
         assert!(read(&[("ETO_LAUNCHER", "mpi")]).unwrap_err().contains("must be agent or command"));
         assert!(read(&[("ETO_STOP_SIGNAL", "SIGKILL")]).unwrap_err().contains("ETO_STOP_SIGNAL is `SIGKILL`"));
         assert!(read(&[("ETO_METRICS_PORT", "70000")]).unwrap_err().contains("port"));

@@ -37,6 +37,8 @@ pub fn without_value(why: &str) -> String {
         "a boolean" => "true or false",
         "f32" | "f64" => "a number",
         whole if whole.trim_start_matches(['i', 'u']).parse::<u8>().is_ok() => "a whole number",
+        // The names of our types say nothing to who writes a file.
+        named if named.starts_with("struct ") || named.contains("tagged enum ") => "a map",
         other => other,
     };
     format!("must be {expected}, and is {kind}")
@@ -90,6 +92,8 @@ mod tests {
                 "must be a whole number, and is a number",
             ),
             ("invalid value: string \"s3cret\", expected RFC3339", "must be RFC3339, and is a string"),
+            ("invalid type: integer `5`, expected struct ElasticJobSpec", "must be a map, and is a number"),
+            ("invalid type: sequence, expected internally tagged enum Metric", "must be a map, and is a list"),
             ("missing field `name`", "missing field `name`"),
         ] {
             assert_eq!(without_value(why), told);

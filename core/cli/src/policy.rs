@@ -308,7 +308,9 @@ fn read_input<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     if let Some(which) = columns::uneven(&value) {
         return Err(wrong(&which));
     }
-    serde_path_to_error::deserialize(value).map_err(|e| wrong(&e))
+    serde_path_to_error::deserialize(value).map_err(|e: serde_path_to_error::Error<serde_json::Error>| {
+        wrong(&format!("{}: {}", e.path(), eto_api::without_value(&e.inner().to_string())))
+    })
 }
 
 /// Longest input, in bytes. What never ends (a device, a runaway pipe) must not take the machine's memory.

@@ -66,7 +66,9 @@ fn settings(flags: &clap::ArgMatches) -> Result<Settings, SettingsError> {
         let text = read(path).map_err(|e| SettingsError::Unreadable { path: path.clone(), message: e.to_string() })?;
         source.file = Some((path.clone(), text));
     }
-    resolve(&source, flags)
+    let settings = resolve(&source, flags)?;
+    eto_operator::source::check(&settings.prometheus).map_err(|e| SettingsError::Inconsistent(e.to_string()))?;
+    Ok(settings)
 }
 
 fn read(path: &str) -> std::io::Result<String> {

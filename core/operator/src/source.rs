@@ -23,9 +23,20 @@ pub fn source(settings: &settings::Prometheus) -> Result<Option<Prometheus>, Sou
     if settings.url.is_empty() {
         return Ok(None);
     }
-    Ok(Some(Prometheus::new(resolved(settings)?)?))
+    let headers = match Some(&settings.headers_file).filter(|p| !p.as_os_str().is_empty()) {
+        Some(path) => headers_of(path).map_err(|message| SourceError::Headers { path: path.clone(), message })?,
+        None => BTreeMap::new(),
+    };
+    Ok(Some(Prometheus::new(PrometheusSettings { headers, ..resolved(settings)? })?))
 }
 
+/// What can be told of the settings without their files, which may be on another machine.
+pub fn check(settings: &settings::Prometheus) -> Result<(), SourceError> {
+    let resolved = resolved(settings)?;
+    if settings.url.is_empty() { Ok(()) } else { Ok(Prometheus::new(resolved).map(drop)?) }
+}
+
+/// All but the headers.
 fn resolved(settings: &settings::Prometheus) -> Result<PrometheusSettings, SourceError> {
     let file = |p: &PathBuf| Some(p.clone()).filter(|p| !p.as_os_str().is_empty());
     let text = |t: &String| Some(t.clone()).filter(|t| !t.is_empty());
@@ -61,10 +72,7 @@ fn resolved(settings: &settings::Prometheus) -> Result<PrometheusSettings, Sourc
             server_name: text(&settings.server_name),
             insecure_skip_verify: settings.insecure_skip_verify,
         },
-        headers: match file(&settings.headers_file) {
-            Some(path) => headers_of(&path).map_err(|message| SourceError::Headers { path, message })?,
-            None => BTreeMap::new(),
-        },
+        headers: BTreeMap::new(),
     })
 }
 
@@ -119,6 +127,20 @@ mod tests {
         assert!(matchers("cluster").unwrap_err().contains("label=value"));
         let read = headers("X-Scope-OrgID: team-a\n\nX-Token: s3:cret\n").unwrap();
         assert_eq!(read, [("X-Scope-OrgID", "team-a"), ("X-Token", "s3:cret")].map(owned).into());
+    }
+
+    #[test]
+    fn what_is_wrong_is_told_without_files_too() {
+        let of = |url: &str, matchers: &str| {
+            let (url, matchers) = (url.to_owned(), matchers.to_owned());
+            let headers_file = "/no/such/file".into();
+            check(&Of { url, matchers, headers_file, ..Of::default() }).map_err(|e| e.to_string())
+        };
+        assert_eq!(of("http://localhost:9090", "a=b"), Ok(()));
+        assert_eq!(of("", "a=b"), Ok(()));
+        assert!(of("", "a").unwrap_err().contains("label=value"));
+        assert!(of("http://localhost:9090", "1a=b").unwrap_err().contains("1a"));
+        assert!(of("localhost", "").unwrap_err().starts_with("prometheus: "));
     }
 
     #[test]

@@ -34,6 +34,7 @@ fn main() -> ExitCode {
         scaling::grows_and_shrinks_on_prometheus_values,
         bad_input::a_broken_prometheus_shrinks_nothing,
         scaling::a_module_grows_and_shrinks,
+        scaling::one_query_of_two_jobs_is_nobodys,
         scaling::recommend_shows_and_off_asks_nobody,
         swap::swapped_under_load_without_a_missed_evaluation,
         state::a_large_state_outlives_the_operator,

@@ -3,8 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use eto_e2e::world::{World, variable};
-use eto_e2e::{Outcome, ensure};
+use eto_api::ElasticJob;
+use eto_e2e::world::{SOON, World, variable};
+use eto_e2e::{Outcome, ensure, wait};
+use kube::ResourceExt;
+use kube::api::DeleteParams;
 
 /// A job of one-core workers whose shortest reactions are asked for, so that a test need not wait for HPA's windows.
 const JOB: &str = r"
@@ -94,6 +97,36 @@ pub(crate) async fn a_module_grows_and_shrinks(world: Arc<World>) -> Outcome {
     let policy = status.last_decision.and_then(|d| d.policy).ok_or("nobody decided")?;
     ensure!(policy.name == "target-tracking" && policy.digest.starts_with("sha256:"), "{policy:?} decided");
     Ok(())
+}
+
+/// A query whose answer may be of either of two jobs sizes neither, and each is told of the other. One of them alone has it.
+pub(crate) async fn one_query_of_two_jobs_is_nobodys(world: Arc<World>) -> Outcome {
+    let _operator = world.operator().await?;
+    world.exporter.gauge(&world.namespace, "busy", "e2e_backlog", 20.0);
+    world.apply(TRACKED).await?;
+    world.exactly("busy", 2).await?;
+    // Written in another way, it is the same.
+    world
+        .apply(&TRACKED.replace("name: busy", "name: also").replace("sum(e2e_backlog)", "'sum( e2e_backlog )'"))
+        .await?;
+    for (job, rival) in [("busy", "\"also\""), ("also", "\"busy\"")] {
+        let tells = |job: &ElasticJob| {
+            let signal = job.status.iter().flat_map(|s| &s.signals).find(|s| s.name == "backlog");
+            let told = signal.is_some_and(|s| s.quality == "Absent" && s.note.iter().any(|n| n.contains(rival)));
+            if told { Ok(()) } else { Err(format!("the signal does not tell of {rival}: {signal:?}")) }
+        };
+        world.job_within(SOON * 2, job, tells).await?;
+    }
+    world.exporter.gauge(&world.namespace, "busy", "e2e_backlog", 50.0);
+    wait::never(&world.jobs(), "", Duration::from_secs(5), |jobs| {
+        let target = |j: &ElasticJob| j.status.as_ref().map(|s| s.target_replicas);
+        jobs.iter()
+            .find(|j| target(j) != Some(2))
+            .map_or(Ok(()), |j| Err(format!("{} aims at {:?}", j.name_any(), target(j))))
+    })
+    .await?;
+    world.jobs().delete("also", &DeleteParams::default()).await?;
+    world.target("busy", 5).await
 }
 
 /// Recommend shows what would be done and does not do it; Off asks nobody and leaves the size to the user.

@@ -317,6 +317,9 @@ impl Settings {
         if self.evaluation.large_state_period.get().as_millis() < 1000 {
             return bad("evaluation.large-state-period is below 1s, the shortest there is");
         }
+        if self.evaluation.threads > 1024 {
+            return bad("evaluation.threads must be from 0 to 1024");
+        }
         let l = &self.leader;
         if l.retry_period >= l.renew_deadline || l.renew_deadline >= l.duration {
             return bad(

@@ -256,6 +256,7 @@ mod tests {
         assert!(said("[leader]\nduration = \"5s\"\n").contains("two replicas could act at once"));
         assert!(said("[prometheus]\ncert-file = \"c.pem\"\n").contains("key-file"));
         assert!(said("[prometheus]\nconcurrency = 0\n").contains("prometheus.concurrency must be from 1 to 256"));
+        assert!(said("[evaluation]\nthreads = 9999\n").contains("evaluation.threads must be from 0 to 1024"));
         assert!(said("[prometheus]\nmax-response-mebibytes = 2000\n").contains("from 1 to 1024"));
     }
 

@@ -1,5 +1,7 @@
 //! How far a round with an agent is: running, its change done and measured, the phase.
 
+use std::fmt::Write as _;
+
 use eto_membership::MemberState;
 
 use super::super::EventReason;
@@ -52,7 +54,13 @@ impl Step<'_> {
         let now = self.now;
         let Some(round) = &mut self.state.round else { return };
         round.running_since = Some(now);
-        let message = format!("all {} workers of round {} are at work", round.size, round.generation);
+        let mut message = format!("all {} workers of round {} are at work", round.size, round.generation);
+        // A command that starts processes itself has one of ours, and so has each torchrun.
+        let members = round.agent.as_ref().filter(|agent| agent.native.is_none()).map(|agent| &agent.members);
+        if let Some(members) = members {
+            let started: u32 = members.iter().map(|m| m.processes).sum();
+            let _ = write!(message, "; their agents started {started} process{}", if started == 1 { "" } else { "es" });
+        }
         self.state.not_before = None;
         self.event(false, EventReason::RoundRunning, message);
     }

@@ -3,7 +3,7 @@
 use eto_engine::contract::Reason;
 use eto_engine::decision::Decision;
 use eto_engine::job::JobSpec;
-use eto_engine::plan::apply;
+use eto_engine::plan::{EventReason, apply};
 use eto_engine::policy::PolicyId;
 use eto_engine::state::{ChangeBy, ChangeKind, ChangeOutcome, HistoryEntry, LossClass, MAX_HISTORY, Memory};
 
@@ -214,4 +214,16 @@ fn the_history_is_short_whatever_happens() {
     assert!(world.state.history.iter().all(|e| e.joined.len() <= 8 && e.left.len() <= 8 && !e.is_open()));
     assert!(world.state.history.windows(2).all(|w| w[0].started >= w[1].started), "newest first");
     world.check_settled();
+}
+
+#[test]
+fn who_started_how_many_processes_is_told_when_they_are_at_work() {
+    let mut world = AgentWorld::new(job(1, 2, 5));
+    let told = (0..60).find_map(|_| {
+        world.pass(secs(1), u16::MAX);
+        let events = world.plan(&world.state).events;
+        world.operate(usize::MAX);
+        events.into_iter().find(|e| e.reason == EventReason::RoundRunning)
+    });
+    assert_eq!(told.unwrap().message, "all 2 workers of round 1 are at work; their agents started 2 processes");
 }
