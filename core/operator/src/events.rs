@@ -239,9 +239,10 @@ mod tests {
         let asked = Arc::new(AtomicU16::new(0));
         let count = Arc::clone(&asked);
         let answer = move |body: String| async move {
-            let busy = count.fetch_add(1, Ordering::Relaxed) == 0;
-            let code = if busy { StatusCode::TOO_MANY_REQUESTS } else { StatusCode::CREATED };
-            (code, body)
+            match count.fetch_add(1, Ordering::Relaxed) {
+                0 => (StatusCode::TOO_MANY_REQUESTS, String::new()),
+                _ => (StatusCode::CREATED, body),
+            }
         };
         tokio::spawn(async move { axum::serve(listener, axum::Router::new().fallback(answer)).await });
         let mut config = kube::Config::new(url);
