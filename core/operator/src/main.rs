@@ -68,6 +68,7 @@ fn settings(flags: &clap::ArgMatches) -> Result<Settings, SettingsError> {
     }
     let settings = resolve(&source, flags)?;
     eto_operator::source::check(&settings.prometheus).map_err(|e| SettingsError::Inconsistent(e.to_string()))?;
+    filter(&settings.log).map_err(SettingsError::Inconsistent)?;
     Ok(settings)
 }
 
@@ -81,9 +82,12 @@ fn text((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(Stri
     Some((name.into_string().ok()?, value.into_string().ok()?))
 }
 
+fn filter(log: &Log) -> Result<EnvFilter, String> {
+    EnvFilter::try_new(with_quiet_libraries(&log.level)).map_err(|e| format!("log.level `{}`: {e}", log.level))
+}
+
 fn logging(log: &Log) -> Result<(), String> {
-    let filter =
-        EnvFilter::try_new(with_quiet_libraries(&log.level)).map_err(|e| format!("log.level `{}`: {e}", log.level))?;
+    let filter = filter(log)?;
     // Its report of a line that it could not write would be a panic where stderr takes nothing.
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     let set = match log.format {
