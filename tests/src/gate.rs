@@ -186,12 +186,7 @@ impl Inner {
             return broken();
         }
         if let Some(what) = counted(request.method(), request.uri().path()) {
-            let refused = self.with(|s| {
-                let due = s.refused > 0;
-                s.refused = s.refused.saturating_sub(1);
-                due
-            });
-            if refused {
+            if self.with(|s| one_of(&mut s.refused)) {
                 return (StatusCode::TOO_MANY_REQUESTS, [("Retry-After", "3600")], "too busy").into_response();
             }
             let passes = self.with(|s| match &mut s.left {
@@ -220,11 +215,7 @@ impl Inner {
         let (mut head, body) = request.into_parts();
         if head.method == Method::PATCH
             && head.uri.path().ends_with("/status")
-            && self.with(|s| {
-                let due = s.conflicts > 0;
-                s.conflicts = s.conflicts.saturating_sub(1);
-                due
-            })
+            && self.with(|s| one_of(&mut s.conflicts))
         {
             self.disturb(head.uri.path()).await?;
         }
@@ -256,6 +247,13 @@ impl Inner {
         let answer = self.other.send(request).await?;
         if answer.status().is_success() { Ok(()) } else { Err(Failure(format!("{url}: {}", answer.status()))) }
     }
+}
+
+/// Takes one of those that are still to come, if there are any.
+fn one_of(left: &mut u64) -> bool {
+    let due = *left > 0;
+    *left = left.saturating_sub(1);
+    due
 }
 
 /// A write that is counted: `PATCH pods`.

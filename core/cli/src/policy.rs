@@ -309,7 +309,9 @@ fn read_input<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
         return Err(wrong(&which));
     }
     serde_path_to_error::deserialize(value).map_err(|e: serde_path_to_error::Error<serde_json::Error>| {
-        wrong(&format!("{}: {}", e.path(), eto_api::without_value(&e.inner().to_string())))
+        let why = eto_api::without_value(&e.inner().to_string());
+        let path = e.path().to_string();
+        if path == "." { wrong(&why) } else { wrong(&format!("{path}: {why}")) }
     })
 }
 

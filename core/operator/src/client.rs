@@ -20,9 +20,9 @@ pub async fn client(telemetry: &Telemetry) -> Result<(Client, String), ClientErr
 fn of(mut config: Config, telemetry: &Telemetry) -> Result<(Client, String), ClientError> {
     // A watch lives for minutes; a connection on which nothing arrives for longer than that is dead.
     config.read_timeout = Some(Duration::from_secs(330));
-    // The library would try what is answered with 429, 503 or 504 again by itself, for minutes and as long as the server
-    // likes: a write could reach the server after another leader has taken over, and nothing would tell of the refusals.
-    // Whoever asks knows what a late answer is worth, and tries again.
+    // The library would try what is answered with 429, 503 or 504 again by itself, for minutes or as long as the server says:
+    // the refusals would not be counted, and a request would meet its deadline without a word of why. Whoever asks knows
+    // what a late answer is worth, and tries again.
     config.default_retry = false;
     let namespace = config.default_namespace.clone();
     let count = Count { telemetry: telemetry.clone() };

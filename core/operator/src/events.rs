@@ -117,7 +117,8 @@ struct Recorder {
 }
 
 impl Recorder {
-    /// Tries again as long as the API server is only too busy: nothing else tells the same event once more.
+    /// Tries again as long as the API server is only too busy (who calls sets a limit): nothing else tells the same event
+    /// once more.
     async fn write(&self, told: &Told) -> Result<(), kube::Error> {
         loop {
             match self.create(told).await {
