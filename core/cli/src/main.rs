@@ -8,6 +8,7 @@
 
 mod args;
 mod columns;
+mod config_schema;
 mod failure;
 mod output;
 mod policy;

@@ -16,6 +16,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use crate::columns;
+use crate::config_schema;
 use crate::failure::Failure;
 use crate::output::{self, Format};
 
@@ -140,12 +141,12 @@ fn description_table(d: &Described<'_>) -> String {
         rows.push(("Config here".to_string(), Value::Object(d.config.clone()).to_string()));
     }
     let mut text = output::pairs(&rows);
-    let keys = config_rows(d.config_schema.as_ref());
+    let keys = d.config_schema.as_ref().map(config_schema::rows).unwrap_or_default();
     if keys.is_empty() {
         text.push_str("\nIt takes no config.\n");
     } else {
         text.push_str("\nConfig:\n");
-        text.push_str(&output::table(&["key", "type", "default", "meaning"], &keys));
+        text.push_str(&output::table(&config_schema::HEADS, &keys));
     }
     if !d.signals.is_empty() {
         let row = |s: &SignalWant| {
@@ -162,21 +163,6 @@ fn description_table(d: &Described<'_>) -> String {
         text.push_str(&output::table(&["signal", "required", "direction", "window", "query"], &rows));
     }
     text
-}
-
-/// The properties of a config's schema, one row each.
-fn config_rows(schema: Option<&Value>) -> Vec<Vec<String>> {
-    let properties = schema.and_then(|s| s.get("properties")).and_then(Value::as_object);
-    let text = |v: Option<&Value>| match v {
-        None => String::new(),
-        Some(Value::String(s)) => s.replace('\n', " "),
-        Some(other) => other.to_string(),
-    };
-    properties
-        .into_iter()
-        .flatten()
-        .map(|(key, p)| vec![key.clone(), text(p.get("type")), text(p.get("default")), text(p.get("description"))])
-        .collect()
 }
 
 /// Prints the schema of the input that the module's kind takes.

@@ -312,6 +312,13 @@ fn what_can_not_run_says_why_and_starts_nothing() {
     assert_eq!(out.status.code(), Some(2), "{text}");
     assert!(text.contains("nosuch") && text.contains("--policies"), "{text}");
     assert!(out.stdout.is_empty());
+    let stage = Stage::new(1, "  scalingPolicy: {module: sizer, config: {otherwis: 2}}\n", "echo no");
+    stage.ask_for(1);
+    let out = stage.command().output().unwrap();
+    let text = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(2), "{text}");
+    assert!(text.contains("sizer") && text.contains("otherwis") && text.contains("`otherwise`"), "{text}");
+    assert!(out.stdout.is_empty());
     let none = Command::new(env!("CARGO_BIN_EXE_eto")).args(["run", "/no/such/job.yaml"]).output().unwrap();
     assert_eq!(none.status.code(), Some(3));
 }

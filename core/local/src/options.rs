@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use eto_engine::job::Mode;
 use eto_engine::plan::{NewPod, PodEnv};
+use eto_engine::policy::FailureKind;
 use eto_engine::state::RoundMode;
 use eto_policy_host::{HostError, Registry};
 use eto_signals::SettingsError;
@@ -54,6 +55,8 @@ pub enum RunError {
     Host(#[from] HostError),
     #[error("policy `{module}` can't be used: {why}. Policies were looked for in: {places}")]
     Policy { module: String, why: String, places: String },
+    #[error("policy `{module}` can't use what spec.scalingPolicy gives it: {why}")]
+    Config { module: String, why: String },
     #[error("--prometheus: {0}")]
     Prometheus(#[from] SettingsError),
     #[error("--workdir {0}: there is no such directory; make it, or name another")]
@@ -111,13 +114,21 @@ pub(crate) fn check_template(job: &Job, options: &RunOptions) -> Result<(), RunE
     Ok(())
 }
 
-/// A policy that is not there would be a condition on a cluster; here nobody else will bring it.
+/// A policy that is not there, or that can't use its config, would be a condition on a cluster; here nobody else will
+/// mend it. Any other fault of a policy may be mended while the job runs.
 pub(crate) fn check_policy(job: &Job, registry: &Registry, policies: &PolicyDirs) -> Result<(), RunError> {
     let Some(scaling) = job.spec.scaling.as_ref().filter(|scaling| scaling.mode != Mode::Off) else { return Ok(()) };
-    match registry.snapshot().scaling(&scaling.module) {
-        Ok(_) => Ok(()),
+    let module = scaling.module.clone();
+    let asked = match registry.snapshot().scaling(&module) {
+        Ok(policy) => policy.wants(&scaling.config),
         Err(failure) => {
-            Err(RunError::Policy { module: scaling.module.clone(), why: failure.message, places: policies.to_string() })
+            return Err(RunError::Policy { module, why: failure.message, places: policies.to_string() });
         }
+    };
+    match asked {
+        Err(failure) if failure.kind == FailureKind::InvalidConfig => {
+            Err(RunError::Config { module, why: failure.message })
+        }
+        _ => Ok(()),
     }
 }

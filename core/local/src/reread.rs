@@ -18,19 +18,37 @@ type Stamp = (u64, u64, i64, i64);
 pub(crate) struct JobFile {
     path: PathBuf,
     seen: Option<Stamp>,
+    /// Looks in a row that found none.
+    missed: u32,
 }
+
+/// What a look at the file found.
+#[derive(Debug, PartialEq, Eq)]
+enum Look {
+    Same,
+    Changed,
+    /// It has not been there for a while; told once until it is back.
+    Gone,
+}
+
+/// Looks in a row without a file before it counts as gone: editors replace files by a rename.
+const GONE: u32 = 3;
 
 impl JobFile {
     /// As it is now. Standard input (`-`) never changes.
     pub(crate) fn new(path: &Path) -> JobFile {
-        JobFile { seen: stamp(path), path: path.to_path_buf() }
+        JobFile { seen: stamp(path), path: path.to_path_buf(), missed: 0 }
     }
 
-    /// Whether it is another than at the last look. A file that is gone is no other: editors replace files by a rename.
-    /// Nor is what is no regular file: a pipe would be waited for, and with it all workers.
-    fn changed(&mut self) -> bool {
-        let Some(now) = stamp(&self.path) else { return false };
-        self.seen.replace(now) != Some(now)
+    /// Whether it is another than at the last look. A file that is gone is no other, nor is what is no regular file: a
+    /// pipe would be waited for, and with it all workers. What was read from such a thing at the start is not missed.
+    fn look(&mut self) -> Look {
+        if let Some(now) = stamp(&self.path) {
+            self.missed = 0;
+            return if self.seen.replace(now) == Some(now) { Look::Same } else { Look::Changed };
+        }
+        self.missed = self.missed.saturating_add(1);
+        if self.missed == GONE && self.seen.is_some() { Look::Gone } else { Look::Same }
     }
 }
 
@@ -68,17 +86,13 @@ fn successor(old: &Job, mut new: Job) -> Result<Option<Job>, String> {
 impl Runner {
     /// Takes a changed file in. One that can't be used changes nothing, and is told.
     pub(crate) fn reread(&mut self, now: Time) {
-        if !self.file.changed() {
-            return;
-        }
-        let read = crate::load::job(&self.options.job, now).map_err(|e| e.to_string());
-        let next = read.and_then(|job| successor(&self.job, job)).and_then(|job| {
-            if let Some(job) = &job {
-                check_template(job, &self.options).map_err(|e| e.to_string())?;
-                check_policy(job, &self.registry, &self.options.policies).map_err(|e| e.to_string())?;
+        let next = match self.file.look() {
+            Look::Same => return,
+            Look::Changed => self.read_again(now),
+            Look::Gone => {
+                Err(format!("{} is no file any more; put it back to change the job", self.file.path.display()))
             }
-            Ok(job)
-        });
+        };
         let (warning, reason, message) = match next {
             Ok(None) => return,
             Ok(Some(job)) => {
@@ -90,6 +104,16 @@ impl Runner {
             Err(why) => (true, "SpecRefused", format!("the job goes on as it was: {why}")),
         };
         self.display.tell(now, &News::Event { warning, reason: reason.to_owned(), message });
+    }
+
+    fn read_again(&self, now: Time) -> Result<Option<Job>, String> {
+        let job = crate::load::job(&self.options.job, now).map_err(|e| e.to_string())?;
+        let next = successor(&self.job, job)?;
+        if let Some(job) = &next {
+            check_template(job, &self.options).map_err(|e| e.to_string())?;
+            check_policy(job, &self.registry, &self.options.policies).map_err(|e| e.to_string())?;
+        }
+        Ok(next)
     }
 }
 
@@ -131,13 +155,28 @@ mod tests {
         let path = folder.path().join("job.yaml");
         std::fs::write(&path, "a").unwrap();
         let mut file = JobFile::new(&path);
-        assert!(!file.changed());
+        assert_eq!(file.look(), Look::Same);
         std::fs::write(folder.path().join("new"), "b").unwrap();
         std::fs::rename(folder.path().join("new"), &path).unwrap();
-        assert!(file.changed() && !file.changed());
-        std::fs::remove_file(&path).unwrap();
-        assert!(!file.changed());
-        assert!(!JobFile::new(Path::new("-")).changed());
+        assert_eq!([file.look(), file.look()], [Look::Changed, Look::Same]);
+        assert_eq!(JobFile::new(Path::new("-")).look(), Look::Same);
+    }
+
+    #[test]
+    fn a_file_that_is_gone_for_a_while_is_told_of_once() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("job.yaml");
+        std::fs::write(&path, "a").unwrap();
+        let mut file = JobFile::new(&path);
+        for _ in 0..2 {
+            std::fs::remove_file(&path).unwrap();
+            assert_eq!([file.look(), file.look()], [Look::Same, Look::Same], "an editor may be at work");
+            assert_eq!([file.look(), file.look()], [Look::Gone, Look::Same]);
+            std::fs::write(&path, "bb").unwrap();
+            assert_eq!([file.look(), file.look()], [Look::Changed, Look::Same]);
+        }
+        let mut never = JobFile::new(Path::new("-"));
+        assert!((0..9).all(|_| never.look() == Look::Same));
     }
 
     #[test]
@@ -148,12 +187,14 @@ mod tests {
         let mut file = JobFile::new(&path);
         std::fs::remove_file(&path).unwrap();
         assert!(std::process::Command::new("mkfifo").arg(&path).status().unwrap().success());
-        assert!(!file.changed(), "nobody writes to it: to read it is to wait for ever");
+        assert_eq!(file.look(), Look::Same, "nobody writes to it: to read it is to wait for ever");
+        let mut pipe = JobFile::new(&path);
+        assert!((0..9).all(|_| pipe.look() == Look::Same), "a job that came through a pipe");
         std::fs::remove_file(&path).unwrap();
         std::fs::create_dir(&path).unwrap();
-        assert!(!file.changed());
+        assert_eq!(file.look(), Look::Same);
         std::fs::remove_dir(&path).unwrap();
         std::fs::write(&path, "bb").unwrap();
-        assert!(file.changed(), "a file again");
+        assert_eq!(file.look(), Look::Changed, "a file again");
     }
 }
