@@ -52,7 +52,7 @@ measure-training: ## medians of resizes and losses on two real nodes, beside tor
 	@benches/training.sh
 
 measure-faults: ## how long each fault takes to be acted on and to be over, on two real nodes (docs/faults.md)
-	@tools/setup.sh protoc helm cluster
+	@tools/setup.sh protoc helm cluster faketime
 	@benches/training.sh --faults
 
 measure: policies simulate measure-training measure-faults ## long measurements on a real control plane (see benches/README.md)

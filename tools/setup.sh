@@ -6,6 +6,7 @@
 #   etcd        etcd, built from its Go module (gateway tests)
 #   registry    an image registry, from the distribution's packages (tests that read images)
 #   prometheus  Prometheus, from the distribution's packages (signal tests)
+#   faketime    a clock that is wrong for one program (measure-faults)
 #   cluster     Kubernetes built from its Go modules (end-to-end tests); CLUSTER=--control-plane leaves out real nodes
 #   helm        helm, built from its Go module (chart)
 #   deny        cargo-deny, built from crates.io (dependency checks)
@@ -85,6 +86,10 @@ setup_prometheus() {
 
 setup_registry() {
   command -v docker-registry >/dev/null || apt_get docker-registry
+}
+
+setup_faketime() {
+  apt_get libfaketime
 }
 
 setup_python() {

@@ -78,12 +78,13 @@ class Cluster:
         shutil.rmtree(root)
         run(image, "etcd:dev", os.path.join(cache(), "bin", "etcd"))
 
-    def image_of(self, operator, name):
+    def image_of(self, operator, name, *more):
+        """A program with the libraries that it needs, and more files where they are on this machine."""
         root = os.path.join(self.folder, "image")
         os.makedirs(f"{root}/usr/bin")
         os.makedirs(f"{root}/usr/share/elastic-training/policies")
         shutil.copy(operator, f"{root}/usr/bin/elastic-training-operator")
-        for word in run("ldd", operator).split():
+        for word in [*run("ldd", operator).split(), *more]:
             if word.startswith("/"):
                 os.makedirs(os.path.dirname(root + word), exist_ok=True)
                 shutil.copy(word, root + word)

@@ -18,8 +18,12 @@ ROUND = int(os.environ.get("ETO_ROUND", "0"))
 FOLDER, STEPS = os.environ["FOLDER"], int(os.environ.get("STEPS", "1000000"))
 PAUSE, EVERY = float(os.environ.get("PAUSE", "0.05")), int(os.environ.get("EVERY", "20"))
 CHECKPOINT = os.path.join(FOLDER, "checkpoint.json")
+# Whether each rank tells how long it worked itself: what a straggler is known by.
+TELLS_WORK = "TELLS_WORK" in os.environ
 # While this file is there, only a stop makes a checkpoint: a test decides how long one is waited for.
 HELD = os.path.join(FOLDER, "no-checkpoints")
+# Seconds that each step takes this rank longer.
+slower = 0.0
 log = open(os.path.join(FOLDER, socket.gethostname() + ".log"), "a", buffering=1)
 
 
@@ -36,7 +40,8 @@ def tell(path, **what):
 
 
 def fail_if_asked():
-    """What a test wants of this pod, once: `exit CODE` or `eat MIB` in the file $FOLDER/<host name>.fault."""
+    """What a test wants of this pod, once: `exit CODE`, `eat MIB` or `slow MS` in the file $FOLDER/<host name>.fault."""
+    global slower
     path = os.path.join(FOLDER, socket.gethostname() + ".fault")
     if os.path.exists(path):
         with open(path) as f:
@@ -44,7 +49,17 @@ def fail_if_asked():
         os.remove(path)
         if what == "exit":
             sys.exit(int(number))
+        if what == "slow":
+            slower = int(number) / 1000
+            return
         bytearray(b"x") * (int(number) << 20)
+
+
+def work():
+    """A step's work of this rank's own; gives the seconds that it took."""
+    at = time.monotonic()
+    time.sleep(PAUSE + slower)
+    return time.monotonic() - at
 
 
 def load():
@@ -120,7 +135,7 @@ def main():
     peers = meet()
     step = load()
     note("resumed", step=step)
-    first = step + 1
+    first, worked = step + 1, 0.0
     while step < STEPS:
         step += 1
         fail_if_asked()
@@ -132,16 +147,18 @@ def main():
             sys.exit(143 if stop else 1)
         if step == first or step % 10 == 0:
             note("first" if step == first else "step", step=step)
-        if RANK == 0:
+        if TELLS_WORK:
+            tell("/v1/progress", step=step, workSeconds=worked)
+        elif RANK == 0:
             tell("/v1/progress", step=step)
-            if step % EVERY == 0 and not os.path.exists(HELD):
-                save(step)
+        if RANK == 0 and step % EVERY == 0 and not os.path.exists(HELD):
+            save(step)
         if stop:
             if RANK == 0:
                 save(step)
             note("stopped", step=step)
             sys.exit(143)
-        time.sleep(PAUSE)
+        worked += work()
     note("done", step=step)
 
 

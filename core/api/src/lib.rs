@@ -9,6 +9,7 @@
 //!   annotation of at most 256 KiB) and accepts fields of Kubernetes versions to come.
 
 mod crd;
+mod decode;
 mod job;
 pub mod labels;
 mod lenient;
@@ -17,12 +18,12 @@ mod schema;
 mod status;
 
 pub use crd::{MAX_NAME, MAX_TENSORFLOW_WORKERS, MAX_WORKERS, crd};
+pub use decode::{Misfit, decode};
 pub use job::{
     AgentMode, BudgetMode, Checkpointing, CleanPodPolicy, ElasticJob, ElasticJobSpec, Elasticity, ElasticityMode,
     FailureLimits, FrameworkType, Launcher, Master, MemoryGrowth, ReplicaSizes, ReplicaType, RestartPolicy,
     RestartScope, SchedulingPolicy,
 };
-pub use lenient::without_value;
 pub use scaling::{
     Behavior, ContainerResourceMetric, DescribedObject, ExternalMetric, FailurePolicy, MetricIdentifier, MetricSpec,
     MetricTarget, ObjectMetric, PlacementPolicy, PodsMetric, PolicyMode, RatePolicy, ResourceMetric, ScalingPolicy,

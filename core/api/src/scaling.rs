@@ -177,7 +177,7 @@ impl MetricIdentifier {
             return Err(format!("`{}` is not a part of a selector; use `matchLabels` or `matchExpressions`", other.0));
         }
         LabelSelector::deserialize(value).map_err(|e| {
-            let why = crate::without_value(&e.to_string());
+            let why = crate::decode::without_value(&e.to_string());
             format!(
                 "{why}; `matchLabels` maps text to text, and each of `matchExpressions` has key, operator and values"
             )

@@ -294,11 +294,7 @@ fn read_input<T: DeserializeOwned>(path: &Path) -> Result<T, Failure> {
     if let Some(which) = columns::uneven(&value) {
         return Err(wrong(&which));
     }
-    serde_path_to_error::deserialize(value).map_err(|e: serde_path_to_error::Error<serde_json::Error>| {
-        let why = eto_api::without_value(&e.inner().to_string());
-        let path = e.path().to_string();
-        if path == "." { wrong(&why) } else { wrong(&format!("{path}: {why}")) }
-    })
+    eto_api::decode("", &value).map_err(|misfit| wrong(&misfit))
 }
 
 /// Longest input, in bytes. What never ends (a device, a runaway pipe) must not take the machine's memory.

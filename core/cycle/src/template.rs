@@ -203,20 +203,9 @@ fn check_env(path: &str, env: Option<&Value>, problems: &mut SpecProblems) {
 }
 
 fn decode<T: DeserializeOwned>(path: &str, value: &Value, problems: &mut SpecProblems) -> Option<T> {
-    match serde_path_to_error::deserialize(value) {
-        Ok(v) => Some(v),
-        Err(e) => {
-            let inner = e.path().to_string();
-            let full = match inner.as_str() {
-                "." => path.to_string(),
-                p if p.starts_with('[') => format!("{path}{p}"),
-                p => format!("{path}.{p}"),
-            };
-            let why = eto_api::without_value(&e.into_inner().to_string());
-            problems.add(full, format!("{why}; write it as in core/v1"));
-            None
-        }
-    }
+    eto_api::decode(path, value)
+        .map_err(|misfit| problems.add(misfit.path, format!("{}; write it as in core/v1", misfit.why)))
+        .ok()
 }
 
 /// The parts of a pod that the guide lets users write beside the template.

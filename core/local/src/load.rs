@@ -124,10 +124,8 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
     if !unknown.is_empty() {
         return Err(invalid(unknown));
     }
-    let mut object: ElasticJob = serde_path_to_error::deserialize(value).map_err(|e| {
-        let (path, why) = (e.path().to_string(), e.into_inner().to_string());
-        invalid(SpecProblems(vec![SpecProblem { path, message: eto_api::without_value(&why) }]))
-    })?;
+    let mut object: ElasticJob = eto_api::decode("", &value)
+        .map_err(|misfit| invalid(SpecProblems(vec![SpecProblem { path: misfit.path, message: misfit.why }])))?;
     // What the API server would have filled in.
     let metadata = &mut object.metadata;
     metadata.namespace.get_or_insert_with(|| "default".to_owned());
