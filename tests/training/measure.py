@@ -147,7 +147,7 @@ def cell(values):
     return f"{statistics.median(values):.1f} ({min(values):.1f} to {max(values):.1f}; {len(values)})"
 
 
-def table(ours, acknowledged, theirs):
+def table(ours, acknowledged, theirs, links):
     """Median, least and most, and how many there were."""
     rows = [("from", "to the first step of", "seconds", "without import", "aim without import", "torchrun, best settings",
              "torchrun, its keep-alive"), ("---",) * 7]
@@ -163,6 +163,7 @@ def table(ours, acknowledged, theirs):
     row("shrinking asked for", "two", ours["shrink"], "6", "term")
     row("node drained", "two, on the other node", ours["drain"], "")
     row("node powered off", "two, on the other node", ours["node"], f"45 ({GRACE} of it Kubernetes')")
+    rows[-1] = (*rows[-1][:5], f"{cell(links)} with a timeout of {c10d.PATIENCE} s for collectives", "")
     saved, told = ([a[i] for a in acknowledged] for i in (0, 1))
     rows.append(("SIGTERM by a drain", "(checkpoint acknowledged)", cell(told), "",
                  f"2 more than the checkpoint: {cell(saved)}", "", ""))
@@ -184,6 +185,7 @@ def main():
     try:
         cluster.start()
         t = Measured(cluster, "torch", "medians", epochs=1_000_000, pause=0.05, audit=False)
+        links = c10d.measure_links(t, os.path.join(cluster.folder, "c10d-links"), given.nodes, tell)
         theirs = {s: c10d.measure(t, os.path.join(cluster.folder, f"c10d-{s}"), s, n, tell)
                   for s, n in (("B", given.times), ("A", given.slow)) if n}
         t.apply(2)
@@ -201,7 +203,7 @@ def main():
         raise
     finally:
         cluster.stop()
-    text = table(ours, acknowledged, theirs)
+    text = table(ours, acknowledged, theirs, links)
     print(text)
     if given.write:
         os.makedirs(given.write, exist_ok=True)
@@ -209,7 +211,7 @@ def main():
             f.write(text)
         with open(os.path.join(given.write, "training.json"), "w") as f:
             json.dump({"ours": {k: vars(s) for k, s in ours.items()}, "acknowledged": acknowledged,
-                       "torchrun": theirs, "grace": GRACE, "load": os.getloadavg()}, f, indent=1)
+                       "torchrun": theirs, "torchrun, link": links, "grace": GRACE, "load": os.getloadavg()}, f, indent=1)
     return 0
 
 

@@ -5,8 +5,11 @@ One process, so signals and exit codes are the script's own. Each line that the 
 $FOLDER/<host name>.log, with the time and the place in the round. What the tests need beside that:
   * $IMPORT names the framework, which is imported first, so that its time is known apart;
   * the pauses between steps end when $FOLDER/hurry is there: the test has seen what it wanted to see;
+  * $PATIENCE is the timeout of torch's process group, in seconds, which the scripts leave as it is;
   * a process that starts while $FOLDER/deaf is there sets no handler for SIGTERM, as many scripts do.
 """
+import datetime
+import functools
 import importlib
 import json
 import os
@@ -81,11 +84,19 @@ def pause(seconds, sleep=time.sleep, hurry=os.path.join(FOLDER, "hurry")):
         sleep(seconds)
 
 
+def with_patience(seconds):
+    """torch alone: for how long its process group waits for a peer."""
+    import torch.distributed as dist
+    dist.init_process_group = functools.partial(dist.init_process_group, timeout=datetime.timedelta(seconds=seconds))
+
+
 def main():
     note("started")
     at = time.monotonic()
     importlib.import_module(os.environ["IMPORT"])
     note("imported", seconds=time.monotonic() - at)
+    if "PATIENCE" in os.environ:
+        with_patience(int(os.environ["PATIENCE"]))
     sys.stdout = Reader(sys.stdout)
     signal.signal, time.sleep = listen, pause
     sys.argv = sys.argv[1:]
