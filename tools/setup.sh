@@ -133,10 +133,10 @@ setup_deny() {
   say "built cargo-deny in $((SECONDS - t)) s"
 }
 
-[ $# -gt 0 ] || { sed -n '2,13p' "$0"; exit 2; }
+[ $# -gt 0 ] || { sed -n "2,14p" "$0"; exit 2; }
 for what in "$@"; do
   case $what in
-    wasm | python | protoc | etcd | registry | prometheus | cluster | helm | deny) "setup_$what" ;;
+    wasm | python | protoc | etcd | registry | prometheus | faketime | cluster | helm | deny) "setup_$what" ;;
     *) die "unknown: $what" ;;
   esac
 done
