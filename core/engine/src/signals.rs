@@ -83,6 +83,16 @@ pub struct SignalData {
     /// Since when the source has answered without a gap; `None` while it does not. After an outage a full window has
     /// to pass from here before a shrink.
     pub healthy_since: Option<Time>,
+    /// Seconds over which each value is averaged, where that is not what was asked for: 0 = it is momentary, more than
+    /// was asked for = the source has samples too seldom for less.
+    pub averaged_s: Option<u32>,
+}
+
+impl SignalData {
+    /// Milliseconds for which a value of `id` reaches back.
+    pub fn averaged_ms(&self, id: &SignalId) -> u64 {
+        u64::from(self.averaged_s.unwrap_or(id.window_s)) * 1000
+    }
 }
 
 /// All signals of one gathering.

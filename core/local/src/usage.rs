@@ -90,6 +90,8 @@ impl Usage {
             self.workers.iter().filter_map(|(name, track)| Some((name.clone(), measure(track, window)?))).collect();
         let is_gpu = matches!(id.name.as_str(), builtin::GPU | builtin::GPU_MEMORY);
         SignalData {
+            // The newest reading of memory counts; all others are means.
+            averaged_s: (id.name == builtin::MEMORY).then_some(0),
             per_pod: HashMap::from([(self.namespace.clone(), samples)]),
             trouble: self.gpu_trouble.clone().filter(|_| is_gpu),
             healthy_since: self.since,

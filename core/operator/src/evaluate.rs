@@ -1,7 +1,7 @@
 //! The evaluation loop: every job is sized once a period, from one gathering of signals for all jobs that are due.
 //!
 //! Jobs are spread over the period by a hash of their UID. What is due first is looked at first, so a cycle that takes
-//! longer than its time delays jobs and never drops one. An evaluation that changes nothing costs no request.
+//! longer than its time delays jobs and never drops one. Jobs whose policy is swapped are due at once. An evaluation that changes nothing costs no request.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -25,6 +25,7 @@ use crate::placing::Room;
 use crate::settings;
 use crate::source::{SourceError, source};
 use crate::spans::Cycle;
+use crate::swaps::Swaps;
 
 /// Jobs that a thread takes at a time.
 const CHUNK: usize = 32;
@@ -50,6 +51,7 @@ pub struct Evaluator {
     threads: usize,
     began: Instant,
     wants: Arc<WantsCache>,
+    swaps: Swaps,
     /// When each signal was last read whole, by name.
     read: Mutex<HashMap<String, Instant>>,
     overrun: Mutex<Overrun>,
@@ -68,6 +70,7 @@ impl Evaluator {
             n => usize::try_from(n).unwrap_or(1),
         };
         Ok(Evaluator {
+            swaps: Swaps::of(&context.registry),
             context,
             source,
             threads,
@@ -113,6 +116,7 @@ impl Evaluator {
         loop {
             tokio::select! {
                 _ = ticks.tick() => {}
+                () = self.swaps.next() => {}
                 _ = stop.wait_for(|s| *s) => break,
             }
             if self.context.may_begin() {
@@ -128,6 +132,7 @@ impl Evaluator {
         let began = Instant::now();
         let all = self.context.caches.jobs.all();
         self.count(&all);
+        self.swaps.hasten(&all, &self.context.registry.snapshot());
         // What comes due before the next gathering is looked at in this one: a job is never late by a gathering.
         let due = due(&all, began + self.step());
         if due.is_empty() {

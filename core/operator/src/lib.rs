@@ -32,6 +32,7 @@ pub mod server;
 pub mod settings;
 pub mod source;
 pub mod spans;
+mod swaps;
 pub mod telemetry;
 pub mod trouble;
 

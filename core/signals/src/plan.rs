@@ -81,9 +81,25 @@ pub(crate) fn plan(
 }
 
 /// The range for `rate`: the window asked for, but at least four scrapes, and never empty.
-fn window(settings: &PrometheusSettings, window_s: u32) -> String {
+fn range(settings: &PrometheusSettings, window_s: u32) -> Duration {
     let asked = if window_s == 0 { Duration::from_secs(60) } else { Duration::from_secs(u64::from(window_s)) };
-    format!("{}ms", asked.max(4 * settings.scrape_interval).as_millis())
+    asked.max(4 * settings.scrape_interval)
+}
+
+fn window(settings: &PrometheusSettings, window_s: u32) -> String {
+    format!("{}ms", range(settings, window_s).as_millis())
+}
+
+/// Seconds over which [`plan`]'s requests average; 0 = the values are momentary. What a query of the job's own does with
+/// time is its author's.
+pub(crate) fn averaged_s(settings: &PrometheusSettings, id: &SignalId) -> u32 {
+    let averages = match id.name.as_str() {
+        _ if id.query.is_some() => false,
+        builtin::GPU => id.window_s > 0,
+        name => [builtin::CPU, builtin::THROUGHPUT].contains(&name),
+    };
+    let range = range(settings, id.window_s);
+    if averages { u32::try_from(range.as_millis().div_ceil(1000)).unwrap_or(u32::MAX) } else { 0 }
 }
 
 /// Matchers of the settings, each with a comma before it, to be put after others.

@@ -41,6 +41,22 @@ fn windows_hold_four_scrapes() {
     settings.scrape_interval = Duration::from_secs(15);
     assert!(one(&settings, &id(builtin::CPU, None, 30)).values.contains("[60000ms]"));
     assert!(one(&settings, &id(builtin::CPU, None, 300)).values.contains("[300000ms]"));
+    for (name, query, window_s, averaged) in [
+        (builtin::CPU, None, 30, 60),
+        (builtin::CPU, None, 300, 300),
+        (builtin::THROUGHPUT, None, 30, 60),
+        (builtin::GPU, None, 30, 60),
+        (builtin::GPU, None, 0, 0),
+        (builtin::MEMORY, None, 300, 0),
+        (builtin::GPU_MEMORY, None, 300, 0),
+        ("queue", Some("sum(queue)"), 300, 0),
+    ] {
+        assert_eq!(
+            averaged_s(&settings, &SignalId { query: query.map(String::from), ..id(name, None, window_s) }),
+            averaged,
+            "{name} {window_s}"
+        );
+    }
     // The latest value of a GPU needs no window.
     assert!(!one(&settings, &id(builtin::GPU, None, 0)).values.contains("avg_over_time"));
     assert!(

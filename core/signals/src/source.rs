@@ -13,7 +13,7 @@ use crate::answer::shorten;
 use crate::client::{Http, Session};
 use crate::collect::{Bodies, fold};
 use crate::error::{QueryError, SettingsError, SourceError};
-use crate::plan::{Request, Shape, apart, plan};
+use crate::plan::{Request, Shape, apart, averaged_s, plan};
 use crate::promql::Custom;
 use crate::settings::PrometheusSettings;
 
@@ -270,7 +270,8 @@ impl Prometheus {
                     SignalData { trouble: Some(error.to_string()), ..SignalData::default() }
                 }
             };
-            set.signals.insert(id.clone(), data);
+            let averaged_s = Some(averaged_s(&self.settings, id));
+            set.signals.insert(id.clone(), SignalData { averaged_s, ..data });
         }
         let recent = |wanted: Time| now.since(wanted) < REMEMBERED;
         kept.signals.retain(|_, health| recent(health.wanted));

@@ -117,3 +117,14 @@ fn a_page_that_is_wrong_is_found_out() {
     }
     assert!(problem("", None).is_none() && problem("1", None).is_some(), "a key that has to be given has none");
 }
+
+#[test]
+fn hpa_s_page_lists_the_rows_that_are_not_run() {
+    let page =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/policies/hpa.md")).unwrap();
+    let (_, table) = page.split_once("| rows | why |\n| --- | --- |\n").unwrap();
+    let listed: Vec<&str> = table.lines().take_while(|line| line.starts_with('|')).collect();
+    let row = |(name, why): &(&str, &str)| format!("| {name} | {why} |");
+    let wanted: Vec<String> = policy_conformance::hpa::NOT_THE_POLICYS.iter().map(row).collect();
+    assert_eq!(listed, wanted);
+}

@@ -37,6 +37,7 @@ fn main() -> ExitCode {
         scaling::one_query_of_two_jobs_is_nobodys,
         scaling::recommend_shows_and_off_asks_nobody,
         swap::swapped_under_load_without_a_missed_evaluation,
+        swap::a_swap_does_not_wait_for_the_period,
         state::a_large_state_outlives_the_operator,
         hpa::a_real_hpa_sizes_a_job,
         ends::the_masters_success_is_the_jobs,

@@ -71,6 +71,26 @@ pub(crate) async fn swapped_under_load_without_a_missed_evaluation(world: Arc<Wo
     Ok(())
 }
 
+/// A new version decides when it is served, however long the period is.
+pub(crate) async fn a_swap_does_not_wait_for_the_period(world: Arc<World>) -> Outcome {
+    let policies = world.directory.join("policies");
+    std::fs::create_dir_all(&policies)?;
+    let module = std::fs::read(world.setup(&[]).policies.join("target-tracking.wasm"))?;
+    let directory = policies.display().to_string();
+    let _operator = world.operator_with(&[("ETO_POLICIES_DIR", &directory), ("ETO_EVALUATION_PERIOD", "1h")]).await?;
+    world.exporter.gauge(&world.namespace, "all", "e2e_backlog", 10.0);
+    for n in 0..JOBS {
+        world.apply(&job(n)).await?;
+    }
+    running(&world).await?;
+    let mut known = BTreeSet::new();
+    for version in 0..3 {
+        put(&policies, &module, version)?;
+        known.insert(everyone_decided_by(&world, &known).await?);
+    }
+    Ok(())
+}
+
 /// The same code in other bytes, by rename.
 fn put(directory: &Path, module: &[u8], version: u8) -> Outcome {
     let fresh = directory.join(".mine.new");

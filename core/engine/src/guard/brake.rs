@@ -123,8 +123,10 @@ pub(super) fn recovering(course: &mut Course<'_>, view: &View, since: Time, down
     }
     let now = course.now();
     for gauge in view.gauges.iter().filter(|g| g.wanted.required) {
-        let Some(id) = &gauge.wanted.id else { continue };
-        let until = gauge.healthy_since.map(|t| Time(t.0.saturating_add(u64::from(id.window_s) * 1000)));
+        if gauge.wanted.id.is_none() {
+            continue;
+        }
+        let until = gauge.healthy_since.map(|t| Time(t.0.saturating_add(gauge.window_ms)));
         if until.is_none_or(|t| t > now) {
             let message = format!("the source of {} was away less than a window ago", gauge.wanted.name);
             course.hold(Limiter::SourceRecovering, until, &message);

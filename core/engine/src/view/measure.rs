@@ -117,8 +117,15 @@ fn of_job(facts: &Facts<'_>, wanted: &Wanted, data: &SignalData) -> Whole {
     }
 }
 
-fn window_ms(id: Option<&SignalId>) -> u64 {
-    id.map_or(0, |id| u64::from(id.window_s) * 1000)
+/// Milliseconds for which values reach back; as asked for, where there are none to ask.
+fn averaged_ms(id: Option<&SignalId>, data: Option<&SignalData>) -> u64 {
+    id.map_or(0, |id| data.map_or(u64::from(id.window_s) * 1000, |data| data.averaged_ms(id)))
+}
+
+/// Milliseconds after a start, or after the source came back, in which values may still be of the time before: those for
+/// which they reach back, and no fewer than were asked for, since a query may average by itself.
+fn window_ms(id: Option<&SignalId>, data: Option<&SignalData>) -> u64 {
+    averaged_ms(id, data).max(averaged_ms(id, None))
 }
 
 fn judge(facts: &Facts<'_>, wanted: &Wanted, sample: Option<Sample>, at_work_since: Option<Time>) -> Found {
@@ -126,7 +133,8 @@ fn judge(facts: &Facts<'_>, wanted: &Wanted, sample: Option<Sample>, at_work_sin
     if !possible(wanted, sample.value) {
         return Found::Invalid;
     }
-    let window = window_ms(wanted.id.as_ref());
+    let id = wanted.id.as_ref();
+    let window = window_ms(id, id.and_then(|id| facts.signals.signals.get(id)));
     if facts.now.0.saturating_sub(sample.at.0) > window.max(60_000) + STALE_MARGIN_MS {
         return Found::Stale;
     }
@@ -190,7 +198,7 @@ fn assemble(
         quality,
         coverage,
         age_ms,
-        window_ms: window_ms(wanted.id.as_ref()),
+        window_ms: averaged_ms(wanted.id.as_ref(), data),
         values: used.iter().map(|s| s.map_or(0.0, |s| s.value)).collect(),
         sampled_ms: used.iter().map(|s| s.map_or(0, |s| s.at.0)).collect(),
         history_ms: history.iter().map(|(t, _)| t.0).collect(),
@@ -207,7 +215,8 @@ fn assemble(
         note,
     };
     let suspect = found.iter().map(|f| !matches!(f, Found::Fresh(_) | Found::NotDue)).collect();
-    let gauge = Gauge { wanted, suspect, healthy_since: data.and_then(|d| d.healthy_since) };
+    let window_ms = window_ms(wanted.id.as_ref(), data);
+    let gauge = Gauge { wanted, suspect, healthy_since: data.and_then(|d| d.healthy_since), window_ms };
     Measured { signal, seen, gauge }
 }
 

@@ -53,6 +53,8 @@ pub struct Gauge {
     pub suspect: Vec<bool>,
     /// Since when its source answers without a gap; `None` = it does not, or nobody can serve the signal.
     pub healthy_since: Option<Time>,
+    /// Milliseconds after a start or an outage in which its values may be of the time before.
+    pub window_ms: u64,
 }
 
 /// What is shown to the policy, and what is remembered of how it came about.

@@ -84,6 +84,15 @@ fn a_window_that_reaches_back_before_the_round_warms() {
     assert_eq!(running_since(Some(ago(60))), (Quality::Ok, vec![false, false]));
     assert_eq!(running_since(Some(ago(59))), (Quality::Warming, vec![true, true]));
     assert_eq!(running_since(None), (Quality::Warming, vec![true, true]));
+    for (averaged_s, window_ms, want) in
+        [(120, 120_000, Quality::Warming), (60, 60_000, Quality::Ok), (0, 0, Quality::Ok)]
+    {
+        let mut look = cpu_job(2, &[0.0, 0.0]);
+        look.state.round.as_mut().unwrap().running_since = Some(ago(60));
+        look.signals.signals.values_mut().for_each(|d| d.averaged_s = Some(averaged_s));
+        let signal = &look.view().input.signals[0];
+        assert_eq!((signal.window_ms, signal.quality), (window_ms, want), "the source averages over {averaged_s} s");
+    }
     // One pod that started late.
     let mut look = cpu_job(2, &[0.0, 0.0]);
     look.pods[1].started = Some(ago(10));

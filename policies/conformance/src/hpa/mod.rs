@@ -55,14 +55,17 @@ pub const NOT_THE_POLICYS: &[(&str, &str)] = &[
          TestScaleUpRCImmediately, TestScaleDownRCImmediately",
         "clamping to minReplicas and maxReplicas is the guard's (core/engine)",
     ),
-    (
-        "TestZeroReplicas, TestScaleToZeroBehavior",
-        "a job is stopped by `suspend`; `minReplicas` is at least 1 unless the job allows 0",
-    ),
+    ("TestZeroReplicas, TestScaleToZeroBehavior", "a job is stopped by `suspend`; `minReplicas` is at least 1"),
     (
         "TestConditionInvalidSelector*, TestConditionFailedGetScale, TestConditionFailedUpdateScale, TestConditionNoAmbiguousSelector*, \
          TestConditionAmbiguousSelector*",
         "workers are found by owner, not by a selector, and the size is not read from a scale subresource",
+    ),
+    ("TestInvalidMetricSourceType", "a metric of another type is refused before a policy is asked"),
+    (
+        "TestReconciliationDurationIsRecorded, TestHPARescaleWithSuccessfulConflictRetry, TestReconcileKeyEnsureReadyStaleCache, \
+         TestScaleTimingBehavior",
+        "how the controller goes about it: its own metrics, conflicts, caches and pauses are the operator's",
     ),
     ("TestEventCreated, TestEventNotCreated: the events", "events are the operator's; the sizes are run"),
     (
