@@ -101,20 +101,6 @@ fn a_signal_that_says_neither_holds_when_it_is_not_ok() {
 }
 
 #[test]
-fn a_range_that_the_source_widened_is_waited_for_as_a_whole() {
-    let mut look = look(4, Some(want(Direction::MoreMeansGrow)), &[0.1; 4]);
-    let shrink = native(|_| Some(2));
-    for (averaged_s, healthy_since, target) in
-        [(Some(120), 60, 4), (Some(120), 120, 2), (Some(0), 59, 4), (Some(0), 60, 2), (None, 60, 2)]
-    {
-        for data in look.signals.signals.values_mut() {
-            (data.averaged_s, data.healthy_since) = (averaged_s, Some(ago(healthy_since)));
-        }
-        assert_eq!(look.decide(&shrink).target, target, "{averaged_s:?} {healthy_since}");
-    }
-}
-
-#[test]
 fn no_shrink_before_a_source_has_been_back_for_a_window() {
     let mut look = look(4, Some(want(Direction::MoreMeansGrow)), &[0.1; 4]);
     let shrink = native(|_| Some(2));

@@ -90,8 +90,10 @@ fn a_window_that_reaches_back_before_the_round_warms() {
         let mut look = cpu_job(2, &[0.0, 0.0]);
         look.state.round.as_mut().unwrap().running_since = Some(ago(60));
         look.signals.signals.values_mut().for_each(|d| d.averaged_s = Some(averaged_s));
-        let signal = &look.view().input.signals[0];
+        let view = look.view();
+        let signal = &view.input.signals[0];
         assert_eq!((signal.window_ms, signal.quality), (window_ms, want), "the source averages over {averaged_s} s");
+        assert_eq!(view.gauges[0].window_ms, window_ms.max(60_000), "and a shrink waits for that after an outage");
     }
     // One pod that started late.
     let mut look = cpu_job(2, &[0.0, 0.0]);
