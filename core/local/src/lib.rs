@@ -16,6 +16,7 @@ mod logs;
 pub mod news;
 mod notices;
 mod options;
+mod orphans;
 pub mod pod;
 pub mod ports;
 pub mod process;

@@ -7,15 +7,14 @@ use std::path::PathBuf;
 use std::process::Stdio;
 use std::time::Duration;
 
-use nix::sys::signal::{Signal, kill};
-use nix::unistd::Pid;
 use tokio::io::{AsyncBufReadExt, AsyncRead, AsyncReadExt, AsyncWriteExt, BufReader};
 use tokio::net::UnixStream;
 use tokio::net::unix::OwnedWriteHalf;
 use tokio::process::{Child, Command};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
-use crate::procfs::Proc;
+use crate::orphans;
 use crate::supervise::{Further, Report};
 
 /// How a supervisor is started: the program and what comes before the worker's command.
@@ -60,8 +59,14 @@ pub enum ProcessEvent {
 
 /// Most bytes of one line of output; a longer one is split.
 const MAX_LINE: usize = 16 * 1024;
-/// Sweeps over the process table to end a session; each takes about a millisecond.
-const MAX_SWEEPS: usize = 100;
+/// A supervisor that has not ended its worker so long after the grace is not at work itself: it was stopped, say. More than
+/// it takes for what SIGKILL does not end at once.
+const SUPERVISOR_MARGIN: Duration = Duration::from_secs(3);
+/// What is read of a worker's output once its supervisor and all that it left behind were killed.
+const LAST_OUTPUT: Duration = Duration::from_secs(2);
+
+/// Longest time for an order to a supervisor.
+const LINK_LIMIT: Duration = Duration::from_millis(200);
 
 /// A running worker: the way to stop it. Dropping it stops the worker too (the supervisor sees the link close).
 #[derive(Debug)]
@@ -69,14 +74,19 @@ pub struct Running {
     /// Process id of the supervisor, the root of the worker's tree.
     pub supervisor: i32,
     link: OwnedWriteHalf,
+    /// When the supervisor itself is killed.
+    overdue: watch::Sender<Option<Instant>>,
 }
 
 impl Running {
     /// Asks for the end: SIGTERM to the process group now, SIGKILL after `grace` (at once if zero).
     pub async fn stop(&mut self, grace: Duration) {
         let line = if grace.is_zero() { "kill\n".to_owned() } else { format!("stop {}\n", grace.as_millis()) };
-        // If the supervisor has gone, its end is on its way as an event.
-        let _ = self.link.write_all(line.as_bytes()).await;
+        let at = Instant::now() + grace + SUPERVISOR_MARGIN;
+        // A later order can only bring the end nearer.
+        self.overdue.send_modify(|overdue| *overdue = Some(overdue.map_or(at, |before| before.min(at))));
+        // If the supervisor has gone, its end is on its way as an event. One that takes nothing is killed in time.
+        let _ = tokio::time::timeout(LINK_LIMIT, self.link.write_all(line.as_bytes())).await;
     }
 }
 
@@ -99,7 +109,7 @@ pub fn start(
     if let Some(directory) = &launch.directory {
         command.current_dir(directory);
     }
-    let mut child = command.spawn()?;
+    let mut child = orphans::spawn(&mut command)?;
     // The command holds the other end of the socket; the link closes only when that is gone.
     drop(command);
     // Little text, and read at once. If the supervisor has gone, its end is on its way as an event.
@@ -107,18 +117,25 @@ pub fn start(
     ours.set_nonblocking(true)?;
     let pid = child.id().and_then(|pid| i32::try_from(pid).ok()).unwrap_or(0);
     let (read, link) = UnixStream::from_std(ours)?.into_split();
+    let (overdue, when) = watch::channel(None);
     let output = [
         child.stdout.take().map(|out| tokio::spawn(forward(out, id.clone(), events.clone()))),
         child.stderr.take().map(|err| tokio::spawn(forward(err, id.clone(), events.clone()))),
     ];
     tokio::spawn(async move {
-        let ended = follow(child, BufReader::new(read), &id, &events).await;
-        for task in output.into_iter().flatten() {
-            let _ = task.await; // all output comes before the end
+        let (ended, by) = follow(child, BufReader::new(read), when, &id, &events).await;
+        let until = Instant::now() + LAST_OUTPUT;
+        for mut task in output.into_iter().flatten() {
+            // All output comes before the end. What is in the kernel may keep a pipe open that nobody writes to.
+            if by == EndOf::Worker {
+                let _ = task.await;
+            } else if tokio::time::timeout_at(until, &mut task).await.is_err() {
+                task.abort();
+            }
         }
         let _ = events.send((id, ended)).await;
     });
-    Ok(Running { supervisor: pid, link })
+    Ok(Running { supervisor: pid, link, overdue })
 }
 
 /// What a supervisor is told first.
@@ -129,17 +146,36 @@ fn orders(launch: &Launch) -> std::io::Result<String> {
     Ok(text)
 }
 
-/// Follows the reports until the supervisor has gone, and gives the event of the end.
+/// Whose end is told.
+#[derive(PartialEq, Eq)]
+enum EndOf {
+    Worker,
+    /// Of the supervisor alone, before it told of the worker's.
+    Supervisor,
+}
+
+/// Follows the reports until the supervisor has gone, and gives the event of the end. A supervisor that was told to stop
+/// and is there after `overdue` is killed.
 async fn follow(
     mut child: Child,
     reports: impl AsyncBufReadExt + Unpin,
+    mut overdue: watch::Receiver<Option<Instant>>,
     id: &RunId,
     events: &mpsc::Sender<(RunId, ProcessEvent)>,
-) -> ProcessEvent {
-    let session = child.id().and_then(|pid| i32::try_from(pid).ok());
-    let mut ended = None;
+) -> (ProcessEvent, EndOf) {
+    let supervisor = child.id().and_then(|pid| i32::try_from(pid).ok());
+    let (mut ended, mut is_killed) = (None, false);
     let mut lines = reports.lines();
-    while let Ok(Some(line)) = lines.next_line().await {
+    loop {
+        let line = tokio::select! {
+            line = lines.next_line() => line,
+            () = passed(&mut overdue), if !is_killed => {
+                is_killed = true;
+                let _ = child.start_kill();
+                continue;
+            }
+        };
+        let Ok(Some(line)) = line else { break };
         match serde_json::from_str(&line) {
             Ok(Report::Started { pid }) => {
                 let _ = events.send((id.clone(), ProcessEvent::Started { pid })).await;
@@ -156,24 +192,30 @@ async fn follow(
         }
     }
     let _ = child.wait().await;
-    ended.unwrap_or_else(|| {
-        // The supervisor itself was killed: nobody else watches over its session now.
-        session.into_iter().for_each(end_session);
-        ProcessEvent::Ended { code: 137, message: Some("its supervisor was killed".to_owned()) }
-    })
+    supervisor.into_iter().for_each(orphans::forget);
+    if let Some(ended) = ended {
+        return (ended, EndOf::Worker);
+    }
+    // Nobody else watches over what the worker started now.
+    orphans::end();
+    let why =
+        if is_killed { "its supervisor did not stop it in time, and was killed" } else { "its supervisor was killed" };
+    (ProcessEvent::Ended { code: 137, message: Some(why.to_owned()) }, EndOf::Supervisor)
 }
 
-/// Kills all processes of a session, also those that are started meanwhile.
-fn end_session(session: i32) {
-    let proc = Proc::of_this_machine();
-    for _ in 0..MAX_SWEEPS {
-        let left: Vec<i32> =
-            proc.table().iter().filter(|s| s.session == session && !s.is_zombie()).map(|s| s.pid).collect();
-        if left.is_empty() {
-            return;
-        }
-        for pid in left {
-            let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
+/// Waits for the moment that is told, which may be told later, or anew.
+async fn passed(at: &mut watch::Receiver<Option<Instant>>) {
+    loop {
+        let until = *at.borrow_and_update();
+        let sleep = async {
+            match until {
+                Some(until) => tokio::time::sleep_until(until).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            () = sleep => return,
+            Ok(()) = at.changed() => {}
         }
     }
 }

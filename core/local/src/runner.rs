@@ -184,6 +184,23 @@ impl Runner {
             self.refresh();
         }
         self.tell_changes();
+        self.tell_left();
+    }
+
+    /// What SIGKILL did not end (in the kernel, say) is named, so that somebody can look after it.
+    fn tell_left(&mut self) {
+        let left = self.table.workers().iter().filter(|worker| worker.has_process());
+        let names: Vec<String> = left
+            .map(|w| match self.running.get(&w.uid) {
+                Some(running) => format!("{} (supervisor {})", w.plan.name, running.supervisor),
+                None => w.plan.name.clone(),
+            })
+            .collect();
+        if names.is_empty() {
+            return;
+        }
+        let message = format!("not ended by SIGKILL: {}; look for their processes", names.join(", "));
+        self.display.tell(now(), &News::Event { warning: true, reason: "NotEnded".to_owned(), message });
     }
 
     /// Plans and acts until there is nothing to do now. Gives the outcome once the job has ended.

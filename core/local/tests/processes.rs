@@ -130,6 +130,30 @@ async fn when_the_owner_lets_go_the_worker_ends() {
     gone(&pid).await;
 }
 
+/// Left the worker's session, ignores what asks it to end, and keeps the output open.
+const DAEMON: &str = r#"setsid bash -c 'trap "" TERM HUP; echo $$; (setsid sleep 1000 &); sleep 1000' & disown"#;
+
+#[tokio::test]
+async fn when_the_supervisor_is_killed_nothing_that_the_worker_started_is_left() {
+    let mut worker = spawn(&format!("{DAEMON}; wait; sleep 1000"), &[]);
+    let daemon = worker.line().await;
+    let supervisor = nix::unistd::Pid::from_raw(worker.running.supervisor);
+    nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL).unwrap();
+    let (code, message) = worker.end().await;
+    assert_eq!((code, message.as_deref()), (137, Some("its supervisor was killed")));
+    gone(&daemon).await;
+}
+
+#[tokio::test]
+async fn a_supervisor_that_does_nothing_is_killed_in_time_with_all_below_it() {
+    let mut worker = spawn(&format!("{DAEMON}; kill -STOP $PPID; sleep 1000"), &[]);
+    let daemon = worker.line().await;
+    worker.running.stop(Duration::ZERO).await;
+    let (code, message) = worker.end().await;
+    assert_eq!((code, message.as_deref()), (137, Some("its supervisor did not stop it in time, and was killed")));
+    gone(&daemon).await;
+}
+
 #[tokio::test]
 async fn when_the_supervisor_is_killed_the_group_ends() {
     let mut worker = spawn("echo $$; exec sleep 1000", &[]);
