@@ -206,6 +206,7 @@ class Job:
         round that lives on behind a broken network can't undo the newer one's progress. So it is for a job that was
         deleted and has a successor."""
         path = os.fspath(path)
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
         self._check_fence(path, path in self._claimed)
         # Nobody else's: generations begin anew with each job, and in containers process ids are alike.
         aside = "%s.%s.%d.%s.tmp" % (path, self.job_uid or "alone", self.generation, secrets.token_hex(6))
@@ -231,8 +232,8 @@ class Job:
         processes of older rounds can't write it any more. Call it on all ranks before the first step."""
         path = os.fspath(path)
         folder, name = os.path.split(path)
-        if not os.path.isdir(folder or "."):
-            return None
+        # One that can't be made is known before the first step, not when hours of work are to be saved.
+        os.makedirs(folder or ".", exist_ok=True)
         with _locked(path + ".lock"):
             self._check_fence(path, path in self._claimed)
             self._raise_fence(path)

@@ -1,5 +1,6 @@
 """Tests of eto_elastic: python3 -m unittest, in this folder."""
 
+import ast
 import http.server
 import json
 import os
@@ -178,6 +179,21 @@ class Checkpoints(TestCase):
         j.save_checkpoint(self.path, lambda f: f.write(b"one"), step=7)
         self.assertEqual(j.load_checkpoint(self.path, lambda f: f.read()), b"one")
         self.assertEqual(self.agent.told, [("/v1/checkpointed", {"step": 7, "generation": 3})])
+
+    def test_a_folder_that_is_not_there_is_made_at_the_start(self):
+        folder = os.path.dirname(self.path)
+        path = os.path.join(folder, "new", "er", "c.json")
+        self.assertIsNone(job().load_checkpoint(path, json.load))
+        self.assertTrue(os.path.isdir(os.path.dirname(path)))
+        path = os.path.join(folder, "other", "c.json")
+        job().save_checkpoint(path, lambda f: f.write(b"5"))
+        self.assertEqual(job().load_checkpoint(path, json.load), 5)
+        with open(self.path, "w"), self.assertRaises(OSError):
+            job().load_checkpoint(os.path.join(self.path, "c.json"), json.load)
+
+    def test_the_oldest_python_that_is_promised_can_read_it(self):
+        with open(eto_elastic.__file__) as file:
+            ast.parse(file.read(), feature_version=(3, 7))
 
     def test_an_older_round_overwrites_nothing(self):
         old, new = job(3), job(4)

@@ -55,12 +55,21 @@ pub(crate) fn without_value(why: &str) -> String {
         "null" | "unit value" => "empty",
         _ => "something else",
     };
-    let expected = match expected.split(" at line ").next().unwrap_or_default() {
+    let expected = expected.split(" at line ").next().unwrap_or_default();
+    let is_whole = |kind: char| expected.strip_prefix(kind).is_some_and(|bits| bits.parse::<u8>().is_ok());
+    // "is a number" would not say what is wrong with it.
+    let kind = match (kind, is_whole('u') || is_whole('i')) {
+        ("a number", true) if found.starts_with("floating") => "one with a fraction",
+        ("a number", true) => "one out of range",
+        (kind, _) => kind,
+    };
+    let expected = match expected {
         "a sequence" => "a list",
         "a string" => "text, in quotes",
         "a boolean" => "true or false",
         "f32" | "f64" => "a number",
-        whole if whole.trim_start_matches(['i', 'u']).parse::<u8>().is_ok() => "a whole number",
+        _ if is_whole('u') => "a whole number, 0 or more",
+        _ if is_whole('i') => "a whole number",
         // The names of our types say nothing to who writes a file.
         named if named.starts_with("struct ") || named.contains("tagged enum ") => "a map",
         other => other,
@@ -84,8 +93,10 @@ mod tests {
             ("invalid type: integer `991234567`, expected a string", "must be text, in quotes, and is a number"),
             (
                 "invalid type: floating point `1.5`, expected u32 at line 1 column 3",
-                "must be a whole number, and is a number",
+                "must be a whole number, 0 or more, and is one with a fraction",
             ),
+            ("invalid value: integer `-1`, expected u64", "must be a whole number, 0 or more, and is one out of range"),
+            ("invalid value: integer `3000000000`, expected i32", "must be a whole number, and is one out of range"),
             ("invalid value: string \"s3cret\", expected RFC3339", "must be RFC3339, and is a string"),
             ("invalid type: integer `5`, expected struct ElasticJobSpec", "must be a map, and is a number"),
             ("invalid type: sequence, expected internally tagged enum Metric", "must be a map, and is a list"),
@@ -103,8 +114,11 @@ mod tests {
             n: u8,
         }
         let told = |root: &str, value| decode::<Vec<Item>>(root, &value).unwrap_err().to_string();
-        assert_eq!(told("spec.items", json!([{"n": "x"}])), "spec.items[0].n: must be a whole number, and is a string");
-        assert_eq!(told("", json!([{"n": 1}, {"n": []}])), "[1].n: must be a whole number, and is a list");
+        assert_eq!(
+            told("spec.items", json!([{"n": "x"}])),
+            "spec.items[0].n: must be a whole number, 0 or more, and is a string"
+        );
+        assert_eq!(told("", json!([{"n": 1}, {"n": []}])), "[1].n: must be a whole number, 0 or more, and is a list");
         assert_eq!(told("spec.items", json!(true)), "spec.items: must be a list, and is true or false");
         assert_eq!(told("", json!(true)), "must be a list, and is true or false");
         assert_eq!(Misfit::of("spec", "a.b", "no").path, "spec.a.b");

@@ -19,7 +19,7 @@ use crate::output::{Format, complain};
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit status: 0 the job succeeded; 1 it failed; 2 it can't be run; 3 its file can't be read; 124 the time limit was reached; \
-                        130 stopped by Ctrl-C or q; 143 by SIGTERM."
+                        130 stopped by Ctrl-C or q; 143 by SIGTERM, 129 by SIGHUP."
 )]
 pub(crate) struct RunArgs {
     /// The job's YAML, `-` for stdin.

@@ -54,7 +54,9 @@ fn read(path: &Path) -> io::Result<String> {
     if bytes.len() as u64 > MAX_FILE {
         return Err(io::Error::other(format!("it is longer than {MAX_FILE} bytes")));
     }
-    String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))
+    let text = String::from_utf8(bytes).map_err(|_| io::Error::other("it is not UTF-8 text"))?;
+    // Some editors put a byte order mark first, which the parser takes for a document.
+    Ok(text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text))
 }
 
 /// The beginning of a file that a command names, from `directory` on; `None` where there is none. Pipes are left alone:
@@ -82,18 +84,24 @@ fn too_deep(text: &str) -> bool {
 
 /// The same for text that is there already; `path` is for messages.
 pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
-    let not_yaml = |error: serde_yaml::Error| LoadError::NotYaml { path: path.into(), message: error.to_string() };
+    let not_yaml = |error: serde_yaml::Error| {
+        let message = error.to_string();
+        let is_number = message.contains(" as u128") || message.contains(" as i128");
+        let message = if is_number { "a number in it is out of any range".to_owned() } else { message };
+        LoadError::NotYaml { path: path.into(), message }
+    };
     if too_deep(text) {
         let message = format!("more than {MAX_OPEN} brackets are open at once");
         return Err(LoadError::NotYaml { path: path.into(), message });
     }
     let (mut jobs, mut others) = (Vec::new(), BTreeSet::new());
     for document in serde_yaml::Deserializer::from_str(text) {
-        let value = serde_yaml::Value::deserialize(document).map_err(not_yaml)?;
+        let mut value = serde_yaml::Value::deserialize(document).map_err(not_yaml)?;
+        value.apply_merge().map_err(not_yaml)?;
         for object in objects(value) {
             match kind(&object) {
                 Some("ElasticJob") => jobs.push(object),
-                other => drop(others.insert(other.unwrap_or("none").to_owned())),
+                other => others.extend(other.map(str::to_owned)),
             }
         }
     }
@@ -103,6 +111,8 @@ pub fn parse(path: &Path, text: &str, now: Time) -> Result<Job, LoadError> {
             0 if !others.is_empty() => {
                 format!("; the kinds in it are: {}", Vec::from_iter(others).join(", "))
             }
+            0 if text.trim().is_empty() => "; it is empty".to_owned(),
+            0 => "; nothing in it has a `kind`".to_owned(),
             _ => String::new(),
         };
         return Err(LoadError::NotOneJob { path: path.into(), found, there });
@@ -205,6 +215,17 @@ mod tests {
     }
 
     #[test]
+    fn merge_keys_and_a_byte_order_mark_are_read_as_kubectl_reads_them() {
+        let merged =
+            JOB.replace("metadata: {name: j}", "metadata: {name: j, annotations: &a {x: y}, labels: {<<: *a}}");
+        let job = read(&merged).unwrap();
+        assert_eq!(job.object.metadata.labels, job.object.metadata.annotations);
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), format!("\u{feff}{JOB}")).unwrap();
+        assert_eq!(super::job(file.path(), Time(0)).unwrap().spec.max, 4);
+    }
+
+    #[test]
     fn a_list_holds_its_objects() {
         let list = |items: &str| format!("apiVersion: v1\nkind: List\nitems: [{items}]\n");
         let one = "{apiVersion: elastic.ai/v1alpha1, kind: ElasticJob, metadata: {name: l}, spec: {template: {spec: \
@@ -225,6 +246,10 @@ mod tests {
         let error = read("kind: Job\n---\nkind: ConfigMap\n").unwrap_err().to_string();
         assert!(error.contains("has 0 objects of kind ElasticJob"), "{error}");
         assert!(error.ends_with("; the kinds in it are: ConfigMap, Job"), "{error}");
+        assert!(read("").unwrap_err().to_string().ends_with("; it is empty"));
+        assert!(read("[a]").unwrap_err().to_string().ends_with("; nothing in it has a `kind`"));
+        let error = read(&JOB.replace("replicas: 2", "replicas: 99999999999999999999")).unwrap_err().to_string();
+        assert!(error.contains("out of any range") && !error.contains("u128"), "{error}");
         assert!(matches!(read(&format!("{JOB}---\n{JOB}")), Err(LoadError::NotOneJob { found: 2, .. })));
         let error = read(&JOB.replace("replicas: 2", "replicas: 9")).unwrap_err().to_string();
         assert!(error.contains("job.yaml") && error.contains("spec.replicas"), "{error}");

@@ -25,9 +25,8 @@ impl Logs {
     pub(crate) fn write(&mut self, index: u32, line: &str) {
         let path = self.directory.join(format!("worker-{index}.log"));
         let file = self.open.entry(index).or_insert_with(|| append_to(&path));
-        let failed = file.as_mut().is_some_and(|file| writeln!(file, "{line}").is_err());
-        if failed {
-            tracing::warn!(path = %path.display(), "this log can't be written to any more");
+        if let Some(Err(error)) = file.as_mut().map(|file| writeln!(file, "{line}")) {
+            tracing::warn!(path = %path.display(), %error, "this log can't be written to any more; the job goes on without");
             *file = None;
         }
     }

@@ -121,7 +121,11 @@ fn command(container: &Container, env: &BTreeMap<String, String>) -> Result<Vec<
         return Err(PodError::NoCommand(container.name.clone()));
     }
     let words = program.iter().chain(container.args.iter().flatten());
-    Ok(words.map(|word| expand(word, |name| env.get(name).map(String::as_str))).collect())
+    let words: Vec<String> = words.map(|word| expand(word, |name| env.get(name).map(String::as_str))).collect();
+    if words[0].is_empty() {
+        return Err(PodError::NoCommand(container.name.clone()));
+    }
+    Ok(words)
 }
 
 /// What the system would refuse each time that the process is started, without a word of where it is.

@@ -232,6 +232,7 @@ impl Table {
     pub fn started(&mut self, uid: &str, run: u64, pid: i32, now: Time) {
         if let Some(worker) = self.of_run(uid, run) {
             worker.state = State::Running;
+            worker.note = None;
             worker.pid = Some(pid);
             worker.started.get_or_insert(now);
             worker.changed = Some(now);

@@ -88,7 +88,9 @@ pub enum SourceError {
         after: Duration,
     },
     /// 401 or 403.
-    #[error("Prometheus refused the credentials (HTTP {status}): {body}; check prometheus.auth")]
+    #[error(
+        "Prometheus refused the credentials (HTTP {status}): {body}; check prometheus.bearer-token-file, or prometheus.username and prometheus.password-file"
+    )]
     Denied {
         /// HTTP status.
         status: u16,

@@ -251,7 +251,7 @@ impl PrometheusSettings {
             reqwest::header::HeaderName::from_bytes(name.as_bytes()).map_err(|_| bad("the name"))?;
             reqwest::header::HeaderValue::from_str(value).map_err(|_| bad("the value"))?;
             if name.eq_ignore_ascii_case("authorization") && self.auth != Auth::default() {
-                return Err(bad("prometheus.auth sets it already"));
+                return Err(bad("a bearer token or a user name sets it already"));
             }
         }
         Ok(())
@@ -264,7 +264,10 @@ impl PrometheusSettings {
             return Err(bad("it has to begin with http:// or https://"));
         }
         if !url.username().is_empty() || url.password().is_some() {
-            return Err(bad("user name and password do not belong into it: use prometheus.auth.basic"));
+            return Err(bad(
+                "user name and password do not belong into it; the operator takes them from prometheus.username and \
+                        prometheus.password-file",
+            ));
         }
         if url.query().is_some() || url.fragment().is_some() {
             return Err(bad("it must not have a query or a fragment"));

@@ -54,7 +54,7 @@ fn wrong_keys_and_values_are_refused_with_words() {
         ("matchers = { 'x\"y' = 'z' }", "matchers"),
         ("gpu = { memory_used = 'x or y' }", "gpu.memory_used"),
         ("headers = { 'a b' = 'c' }", "header"),
-        ("headers = { Authorization = 'x' }\nauth = { bearer_token_file = '/t' }", "prometheus.auth"),
+        ("headers = { Authorization = 'x' }\nauth = { bearer_token_file = '/t' }", "sets it already"),
         ("url = 'https://p'\ntls = { cert_file = '/c' }", "go together"),
         ("tls = { insecure_skip_verify = true }", "https"),
         ("url = 'https://p'\ntls = { insecure_skip_verify = true, ca_file = '/c' }", "meaningless"),

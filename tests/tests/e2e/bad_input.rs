@@ -46,6 +46,7 @@ pub(crate) async fn wrong_settings_end_the_operator(world: Arc<World>) -> Outcom
         (None, Some(("ETO_LEADER_DURATION", "2s")), &["leader", "renew-deadline"]),
         (None, Some(("ETO_PROMETHEUS_MATCHERS", "prod")), &["prometheus.matchers", "label=value"]),
         (None, Some(("ETO_LOG_LEVEL", "a=loud")), &["log.level `a=loud`"]),
+        (None, Some(("ETO_LOG_LEVEL", "infoo")), &["log.level `infoo`", "error, warn, info"]),
         (None, Some(("ETO_PROMETHEUS_URL", "prometheus:9090")), &["prometheus: "]),
     ] {
         refused(file, variable, words)?;

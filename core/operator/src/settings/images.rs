@@ -47,7 +47,17 @@ impl Images {
                 patience.as_secs()
             ));
         }
-        self.mirrors().map(drop)
+        let (mirrors, http) = (self.mirrors()?, names(&self.plain_http));
+        let said = mirrors.iter().flat_map(|(registry, mirrors)| std::iter::once(registry).chain(mirrors));
+        for name in said.chain(&names(&self.registries)).chain(&http) {
+            // Nothing of it is repeated: it may be a password.
+            if name.contains(['@', '/']) {
+                return Err("images.mirrors, images.registries and images.plain-http hold names of registries, such as \
+                            mirror.example:5000, without a scheme, a path or credentials; those belong into pull secrets"
+                    .to_owned());
+            }
+        }
+        Ok(())
     }
 
     /// `docker.io=mirror.example:5000,...`, by the registry that is mirrored.
@@ -55,7 +65,7 @@ impl Images {
         let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
         for pair in names(&self.mirrors) {
             let Some((registry, mirror)) = pair.split_once('=').filter(|(r, m)| !r.is_empty() && !m.is_empty()) else {
-                return Err(format!("images.mirrors: `{pair}` is not of the form REGISTRY=MIRROR"));
+                return Err("images.mirrors holds something that is not of the form REGISTRY=MIRROR".to_owned());
             };
             all.entry(registry.trim().to_owned()).or_default().push(mirror.trim().to_owned());
         }

@@ -18,8 +18,8 @@ pub struct Source {
     pub environment: Vec<(String, String)>,
 }
 
-/// Variables of the operator that are no settings.
-const OTHER_VARIABLES: &[&str] = &["ETO_CONFIG"];
+/// Variables that are no settings; the last is `eto run`'s.
+const OTHER_VARIABLES: &[&str] = &["ETO_CONFIG", "ETO_BUILTIN_POLICIES"];
 
 /// The command line: a flag for every setting, and a few of its own.
 pub fn command() -> Command {
@@ -286,7 +286,13 @@ mod tests {
         assert!(said("architecture = \"\"").contains("kubernetes.io/arch"));
         assert!(said("timeout = \"20s\"").contains("at most 15 s"));
         assert!(said("timeout = \"0s\"").contains("above 0"));
-        assert!(said("mirrors = \"docker.io\"").contains("`docker.io` is not of the form REGISTRY=MIRROR"));
+        assert!(said("mirrors = \"docker.io\"").contains("not of the form REGISTRY=MIRROR"));
+        for line in
+            ["mirrors = \"docker.io=https://u:hunter2@m\"", "registries = \"u:hunter2@m\"", "mirrors = \"hunter2\""]
+        {
+            let text = said(line);
+            assert!(text.contains("images.mirrors") && !text.contains("hunter2"), "{text}");
+        }
         let mirrors = with("mirrors = \"docker.io=a, docker.io=b:5000,ghcr.io=a\"").unwrap().images.mirrors().unwrap();
         assert_eq!(mirrors["docker.io"], ["a", "b:5000"]);
         assert_eq!(mirrors["ghcr.io"], ["a"]);
