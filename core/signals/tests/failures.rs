@@ -28,7 +28,7 @@ async fn wrong_answers_are_told_apart() {
     let broken = || (StatusCode::INTERNAL_SERVER_ERROR, "out of\n   memory").into_response();
     assert!(trouble(always(broken).await).await.contains("HTTP 500 from Prometheus: out of memory"));
     let denied = || (StatusCode::UNAUTHORIZED, "who are you").into_response();
-    assert!(trouble(always(denied).await).await.contains("prometheus.auth"));
+    assert!(trouble(always(denied).await).await.contains("prometheus.bearer-token-file"));
     let refused = || {
         let body = r#"{"status":"error","errorType":"bad_data","error":"1:2: parse error"}"#;
         (StatusCode::BAD_REQUEST, body).into_response()

@@ -22,15 +22,12 @@ pub struct GpuEfficiencyConfig {
     /// goes by utilisation alone.
     pub throughput_query: Option<String>,
     /// What a worker more must give at least, as a share of what a worker gives at the smaller size.
-    #[schemars(range(min = 0.0, max = 1.0))]
     pub min_marginal_efficiency: f64,
     /// Seconds within which a resize must have earned what it cost.
-    #[schemars(range(min = 1))]
     pub payback_seconds: u32,
     /// Seconds after which a throughput measured at a size is forgotten, so that the size may be tried again.
     pub forget_after_seconds: u32,
     /// Seconds over which the operator averages, 15 to 3600.
-    #[schemars(range(min = 15, max = 3600))]
     pub window_seconds: u32,
 }
 

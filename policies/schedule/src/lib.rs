@@ -23,7 +23,6 @@ pub struct Window {
     /// When it ends, `HH:MM`, up to 24:00. One that is not after `from` is on the next day.
     pub to: TimeOfDay,
     /// The size wanted in it.
-    #[schemars(range(max = MAX_TARGET))]
     pub size: u32,
 }
 
@@ -58,10 +57,8 @@ pub struct ScheduleConfig {
     /// The first window that holds the present time counts.
     pub windows: Vec<Window>,
     /// The size outside of all windows; absent = `spec.replicas`.
-    #[schemars(range(max = MAX_TARGET))]
     pub otherwise: Option<u32>,
     /// Minutes that local time is ahead of UTC, -720 to 840. Fixed: there is no daylight saving.
-    #[schemars(range(min = -720, max = 840))]
     pub utc_offset_minutes: i32,
 }
 

@@ -41,7 +41,6 @@ pub struct TargetTrackingConfig {
     /// Which way the signal pulls.
     pub direction: Pull,
     /// Seconds over which the operator averages, 15 to 3600.
-    #[schemars(range(min = 15, max = 3600))]
     pub window_seconds: u32,
     /// The lowest and the highest sample that is possible: what missing samples are filled with to find out whether
     /// they could change the decision. By default 0 and 1 for a utilisation, 0 and ten times the target for any other signal.
