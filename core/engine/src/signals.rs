@@ -88,13 +88,6 @@ pub struct SignalData {
     pub averaged_s: Option<u32>,
 }
 
-impl SignalData {
-    /// Milliseconds for which a value of `id` reaches back.
-    pub fn averaged_ms(&self, id: &SignalId) -> u64 {
-        u64::from(self.averaged_s.unwrap_or(id.window_s)) * 1000
-    }
-}
-
 /// All signals of one gathering.
 #[derive(Clone, Debug, Default)]
 pub struct SignalSet {

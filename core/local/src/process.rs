@@ -64,7 +64,6 @@ const MAX_LINE: usize = 16 * 1024;
 const SUPERVISOR_MARGIN: Duration = Duration::from_secs(3);
 /// What is read of a worker's output once its supervisor and all that it left behind were killed.
 const LAST_OUTPUT: Duration = Duration::from_secs(2);
-
 /// Longest time for an order to a supervisor.
 const LINK_LIMIT: Duration = Duration::from_millis(200);
 

@@ -9,7 +9,6 @@ pub struct Stat {
     pub pid: i32,
     pub parent: i32,
     pub group: i32,
-    pub session: i32,
     /// `R`, `S`, `D`, `Z`, ...
     pub state: char,
     /// CPU time of the process itself, user and system, in clock ticks.
@@ -42,7 +41,6 @@ pub fn parse_stat(text: &str) -> Option<Stat> {
         pid: pid.parse().ok()?,
         parent: i32::try_from(number(4)?).ok()?,
         group: i32::try_from(number(5)?).ok()?,
-        session: i32::try_from(number(6)?).ok()?,
         state: fields.first()?.chars().next()?,
         own_ticks: ticks(14, 15)?,
         children_ticks: ticks(16, 17)?,
@@ -173,7 +171,6 @@ mod tests {
                 pid: 4242,
                 parent: 4200,
                 group: 4242,
-                session: 4242,
                 state: 'R',
                 own_ticks: 1570,
                 children_ticks: 15,
@@ -208,16 +205,7 @@ mod tests {
     }
 
     fn stat(pid: i32, parent: i32, own: u64, children: u64) -> Stat {
-        Stat {
-            pid,
-            parent,
-            group: pid,
-            session: pid,
-            state: 'S',
-            own_ticks: own,
-            children_ticks: children,
-            resident_pages: 0,
-        }
+        Stat { pid, parent, group: pid, state: 'S', own_ticks: own, children_ticks: children, resident_pages: 0 }
     }
 
     #[test]

@@ -137,8 +137,7 @@ impl Link {
 async fn run(command: &[OsString], orphan_grace: Duration) -> Result<i32, SuperviseError> {
     let (program, arguments) = command.split_first().ok_or(SuperviseError::NoCommand)?;
     let mut link = Link::open()?;
-    // A session of its own: no terminal, and a mark on all that the worker starts by which `eto run` finds it should
-    // this process be killed. It fails only where we lead a session already, which is as good.
+    // A session of its own: no terminal, and none of its signals. It fails only where we lead one already, which is as good.
     let _ = nix::unistd::setsid();
     nix::sys::prctl::set_child_subreaper(true)
         .map_err(std::io::Error::from)

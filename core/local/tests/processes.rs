@@ -135,13 +135,15 @@ const DAEMON: &str = r#"setsid bash -c 'trap "" TERM HUP; echo $$; (setsid sleep
 
 #[tokio::test]
 async fn when_the_supervisor_is_killed_nothing_that_the_worker_started_is_left() {
-    let mut worker = spawn(&format!("{DAEMON}; wait; sleep 1000"), &[]);
-    let daemon = worker.line().await;
-    let supervisor = nix::unistd::Pid::from_raw(worker.running.supervisor);
-    nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL).unwrap();
-    let (code, message) = worker.end().await;
-    assert_eq!((code, message.as_deref()), (137, Some("its supervisor was killed")));
-    gone(&daemon).await;
+    for script in ["echo $$; exec sleep 1000".to_owned(), format!("{DAEMON}; wait; sleep 1000")] {
+        let mut worker = spawn(&script, &[]);
+        let pid = worker.line().await;
+        let supervisor = nix::unistd::Pid::from_raw(worker.running.supervisor);
+        nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL).unwrap();
+        let (code, message) = worker.end().await;
+        assert_eq!((code, message.as_deref()), (137, Some("its supervisor was killed")), "{script}");
+        gone(&pid).await;
+    }
 }
 
 #[tokio::test]
@@ -152,17 +154,6 @@ async fn a_supervisor_that_does_nothing_is_killed_in_time_with_all_below_it() {
     let (code, message) = worker.end().await;
     assert_eq!((code, message.as_deref()), (137, Some("its supervisor did not stop it in time, and was killed")));
     gone(&daemon).await;
-}
-
-#[tokio::test]
-async fn when_the_supervisor_is_killed_the_group_ends() {
-    let mut worker = spawn("echo $$; exec sleep 1000", &[]);
-    let pid = worker.line().await;
-    let supervisor = nix::unistd::Pid::from_raw(worker.running.supervisor);
-    nix::sys::signal::kill(supervisor, nix::sys::signal::Signal::SIGKILL).unwrap();
-    let (code, message) = worker.end().await;
-    assert_eq!((code, message.as_deref()), (137, Some("its supervisor was killed")));
-    gone(&pid).await;
 }
 
 #[tokio::test]

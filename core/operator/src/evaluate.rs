@@ -132,7 +132,8 @@ impl Evaluator {
         let began = Instant::now();
         let all = self.context.caches.jobs.all();
         self.count(&all);
-        self.swaps.hasten(&all, &self.context.registry.snapshot());
+        let snapshot = self.context.registry.snapshot();
+        self.swaps.hasten(&all, &snapshot);
         // What comes due before the next gathering is looked at in this one: a job is never late by a gathering.
         let due = due(&all, began + self.step());
         if due.is_empty() {
@@ -140,7 +141,6 @@ impl Evaluator {
         }
         let overdue = due.iter().filter(|(at, _)| at.is_some_and(|at| at + self.period() < began)).count();
         let jobs: Arc<[Arc<Job>]> = due.into_iter().map(|(_, job)| job).collect();
-        let snapshot = self.context.registry.snapshot();
         let span = self.context.spans.cycle();
         let gathering = SystemTime::now();
         let signals = self.gather(&jobs, all, &snapshot).await;

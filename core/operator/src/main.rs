@@ -82,12 +82,14 @@ fn text((name, value): (std::ffi::OsString, std::ffi::OsString)) -> Option<(Stri
     Some((name.into_string().ok()?, value.into_string().ok()?))
 }
 
+/// What a word of `log.level` may be that names no part of the program.
 const LEVELS: [&str; 6] = ["error", "warn", "info", "debug", "trace", "off"];
 
 fn filter(log: &Log) -> Result<EnvFilter, String> {
     let wrong = |why: &dyn std::fmt::Display| format!("log.level `{}`: {why}", log.level);
     // To the library a word that is no level is a part of the program, with all that it has to say, and nothing else.
-    let mut words = log.level.split(',').map(str::trim).filter(|word| !word.contains(['=', '[', ']']));
+    // Commas within brackets part fields of a span and not words.
+    let mut words = log.level.split(',').map(str::trim).filter(|word| !log.level.contains('[') && !word.contains('='));
     if let Some(word) = words.find(|word| !LEVELS.contains(&word.to_ascii_lowercase().as_str())) {
         return Err(wrong(&format!(
             "`{word}` is none of {}; a part of the program is written PART=LEVEL",

@@ -29,13 +29,15 @@ impl Swaps {
 
     /// Makes the jobs due whose policy is another than at the last call, or is served for the first time.
     pub(crate) fn hasten(&self, jobs: &[Arc<Job>], snapshot: &Arc<Snapshot>) {
-        let names = {
+        let seen = {
             let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
-            let names = swapped(&seen, snapshot);
-            *seen = Arc::clone(snapshot);
-            names
+            std::mem::replace(&mut *seen, Arc::clone(snapshot))
         };
-        for job in jobs.iter().filter(|_| !names.is_empty()) {
+        let names = swapped(&seen, snapshot);
+        if names.is_empty() {
+            return;
+        }
+        for job in jobs {
             let mut entry = job.entry();
             let Ok(spec) = &entry.spec else { continue };
             let asked = spec.scaling.iter().map(|s| &s.module).chain(spec.placement.iter().map(|p| &p.module));

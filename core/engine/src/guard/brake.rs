@@ -122,10 +122,7 @@ pub(super) fn recovering(course: &mut Course<'_>, view: &View, since: Time, down
         return;
     }
     let now = course.now();
-    for gauge in view.gauges.iter().filter(|g| g.wanted.required) {
-        if gauge.wanted.id.is_none() {
-            continue;
-        }
+    for gauge in view.gauges.iter().filter(|g| g.wanted.required && g.wanted.id.is_some()) {
         let until = gauge.healthy_since.map(|t| Time(t.0.saturating_add(gauge.window_ms)));
         if until.is_none_or(|t| t > now) {
             let message = format!("the source of {} was away less than a window ago", gauge.wanted.name);

@@ -47,9 +47,10 @@ pub(crate) fn measure(facts: &Facts<'_>, pods: &[&Pod], wanted: Wanted) -> Measu
     let known = per_pod.is_some_and(|m| pods.iter().any(|p| m.contains_key(&p.name)));
     let of_job = wanted.job_level || wanted.is_throughput() || (whole.is_there() && !known);
     let shape = if of_job { SignalShape::Job } else { SignalShape::PerWorker };
+    let window = window_ms(wanted.id.as_ref(), data);
     let found = match shape {
-        SignalShape::Job => vec![judge_job(facts, &wanted, whole.own())],
-        SignalShape::PerWorker => pods.iter().map(|p| judge_worker(facts, &wanted, p, per_pod)).collect(),
+        SignalShape::Job => vec![judge_job(facts, &wanted, whole.own(), window)],
+        SignalShape::PerWorker => pods.iter().map(|p| judge_worker(facts, &wanted, p, per_pod, window)).collect(),
     };
     let requests = match shape {
         SignalShape::Job => vec![0.0],
@@ -119,7 +120,8 @@ fn of_job(facts: &Facts<'_>, wanted: &Wanted, data: &SignalData) -> Whole {
 
 /// Milliseconds for which values reach back; as asked for, where there are none to ask.
 fn averaged_ms(id: Option<&SignalId>, data: Option<&SignalData>) -> u64 {
-    id.map_or(0, |id| data.map_or(u64::from(id.window_s) * 1000, |data| data.averaged_ms(id)))
+    let seconds = |id: &SignalId| data.and_then(|d| d.averaged_s).unwrap_or(id.window_s);
+    id.map_or(0, |id| u64::from(seconds(id)) * 1000)
 }
 
 /// Milliseconds after a start, or after the source came back, in which values may still be of the time before: those for
@@ -128,23 +130,28 @@ fn window_ms(id: Option<&SignalId>, data: Option<&SignalData>) -> u64 {
     averaged_ms(id, data).max(averaged_ms(id, None))
 }
 
-fn judge(facts: &Facts<'_>, wanted: &Wanted, sample: Option<Sample>, at_work_since: Option<Time>) -> Found {
+/// `since`: when who is measured was at work; `None` = it is not yet.
+fn judge(facts: &Facts<'_>, wanted: &Wanted, sample: Option<Sample>, since: Option<Time>, window: u64) -> Found {
     let Some(sample) = sample else { return Found::Missing };
     if !possible(wanted, sample.value) {
         return Found::Invalid;
     }
-    let id = wanted.id.as_ref();
-    let window = window_ms(id, id.and_then(|id| facts.signals.signals.get(id)));
     if facts.now.0.saturating_sub(sample.at.0) > window.max(60_000) + STALE_MARGIN_MS {
         return Found::Stale;
     }
-    match at_work_since {
+    match since {
         Some(since) if sample.at.0 >= since.0.saturating_add(window) => Found::Fresh(sample),
         _ => Found::Warming(sample),
     }
 }
 
-fn judge_worker(facts: &Facts<'_>, wanted: &Wanted, pod: &Pod, samples: Option<&HashMap<String, Sample>>) -> Found {
+fn judge_worker(
+    facts: &Facts<'_>,
+    wanted: &Wanted,
+    pod: &Pod,
+    samples: Option<&HashMap<String, Sample>>,
+    window: u64,
+) -> Found {
     if !should_have_sample(pod) {
         return Found::NotDue;
     }
@@ -152,14 +159,14 @@ fn judge_worker(facts: &Facts<'_>, wanted: &Wanted, pod: &Pod, samples: Option<&
     let sample = samples.and_then(|s| s.get(&pod.name)).copied().filter(|s| s.at >= pod.created);
     let round = facts.state.round.as_ref().and_then(|r| r.running_since);
     let since = round.zip(pod.started).map(|(round, pod)| round.max(pod));
-    judge(facts, wanted, sample, since)
+    judge(facts, wanted, sample, since, window)
 }
 
-fn judge_job(facts: &Facts<'_>, wanted: &Wanted, sample: Option<Sample>) -> Found {
+fn judge_job(facts: &Facts<'_>, wanted: &Wanted, sample: Option<Sample>, window: u64) -> Found {
     // What HPA calls Object and External metrics are not of the workers: a restart does not make them look idle.
     let others = wanted.job_level && !wanted.is_throughput();
     let since = if others { Some(Time(0)) } else { facts.state.round.as_ref().and_then(|r| r.running_since) };
-    judge(facts, wanted, sample, since)
+    judge(facts, wanted, sample, since, window)
 }
 
 fn possible(wanted: &Wanted, value: f64) -> bool {

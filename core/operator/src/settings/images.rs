@@ -47,25 +47,26 @@ impl Images {
                 patience.as_secs()
             ));
         }
-        let (mirrors, http) = (self.mirrors()?, names(&self.plain_http));
-        let said = mirrors.iter().flat_map(|(registry, mirrors)| std::iter::once(registry).chain(mirrors));
-        for name in said.chain(&names(&self.registries)).chain(&http) {
+        for (setting, list) in
+            [("mirrors", &self.mirrors), ("registries", &self.registries), ("plain-http", &self.plain_http)]
+        {
             // Nothing of it is repeated: it may be a password.
-            if name.contains(['@', '/']) {
-                return Err("images.mirrors, images.registries and images.plain-http hold names of registries, such as \
-                            mirror.example:5000, without a scheme, a path or credentials; those belong into pull secrets"
-                    .to_owned());
+            if list.contains(['@', '/']) {
+                return Err(format!(
+                    "images.{setting} takes names of registries, such as mirror.example:5000, without a scheme, a path or \
+                     credentials; those belong into pull secrets"
+                ));
             }
         }
-        Ok(())
+        self.mirrors().map(drop)
     }
 
     /// `docker.io=mirror.example:5000,...`, by the registry that is mirrored.
     pub fn mirrors(&self) -> Result<BTreeMap<String, Vec<String>>, String> {
         let mut all: BTreeMap<String, Vec<String>> = BTreeMap::new();
-        for pair in names(&self.mirrors) {
+        for (n, pair) in (1..).zip(names(&self.mirrors)) {
             let Some((registry, mirror)) = pair.split_once('=').filter(|(r, m)| !r.is_empty() && !m.is_empty()) else {
-                return Err("images.mirrors holds something that is not of the form REGISTRY=MIRROR".to_owned());
+                return Err(format!("images.mirrors: entry {n} is not of the form REGISTRY=MIRROR"));
             };
             all.entry(registry.trim().to_owned()).or_default().push(mirror.trim().to_owned());
         }

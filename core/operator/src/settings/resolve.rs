@@ -286,12 +286,15 @@ mod tests {
         assert!(said("architecture = \"\"").contains("kubernetes.io/arch"));
         assert!(said("timeout = \"20s\"").contains("at most 15 s"));
         assert!(said("timeout = \"0s\"").contains("above 0"));
-        assert!(said("mirrors = \"docker.io\"").contains("not of the form REGISTRY=MIRROR"));
-        for line in
-            ["mirrors = \"docker.io=https://u:hunter2@m\"", "registries = \"u:hunter2@m\"", "mirrors = \"hunter2\""]
-        {
-            let text = said(line);
-            assert!(text.contains("images.mirrors") && !text.contains("hunter2"), "{text}");
+        assert!(said("mirrors = \"docker.io\"").contains("images.mirrors: entry 1 is not of the form REGISTRY=MIRROR"));
+        for (setting, value) in [
+            ("mirrors", "docker.io=https://u:hunter2@m"),
+            ("registries", "u:hunter2@m"),
+            ("plain-http", "hunter2@m"),
+            ("mirrors", "docker.io=a,hunter2"),
+        ] {
+            let text = said(&format!("{setting} = \"{value}\""));
+            assert!(text.contains(&format!("images.{setting}")) && !text.contains("hunter2"), "{text}");
         }
         let mirrors = with("mirrors = \"docker.io=a, docker.io=b:5000,ghcr.io=a\"").unwrap().images.mirrors().unwrap();
         assert_eq!(mirrors["docker.io"], ["a", "b:5000"]);
