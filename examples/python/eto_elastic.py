@@ -108,11 +108,13 @@ class Job:
         except OSError:
             return False
 
-    def progress(self, step, samples=None, epoch=None, loss=None):
+    def progress(self, step, samples=None, epoch=None, loss=None, next_seconds=None):
         """Tells how far the training is: steps and samples (of all workers) from the beginning of the training, epoch,
-        loss. Call it at every step; it speaks to the agent once a second. Never raises for an agent's sake."""
+        loss. Call it at every step; it speaks to the agent once a second, and at once with next_seconds: how long the
+        next step may take, where an evaluation, a checkpoint or a compilation comes before it. Without that it counts as
+        a hang after `elasticity.hangTimeoutSeconds`. Never raises for an agent's sake."""
         now = time.monotonic()
-        if self._agent is None or now < self._next_progress:
+        if self._agent is None or (now < self._next_progress and next_seconds is None):
             return
         self._next_progress = now + self._progress_seconds
         told = {"step": int(step), "generation": self.generation}
@@ -124,6 +126,8 @@ class Job:
             told["loss"] = float(loss)
         if self._worked is not None:
             told["workSeconds"] = self._worked
+        if next_seconds is not None:
+            told["nextSeconds"] = min(float(next_seconds), 86400.0)  # JSON has no infinity, and nobody waits longer
         self._ask("/v1/progress", told)
 
     @contextlib.contextmanager

@@ -93,10 +93,12 @@ class Telling(TestCase):
         j = job(agent=self.agent)
         j.progress(10, samples=80, epoch=1, loss=float("nan"))
         j.progress(11)  # within the second
+        j.progress(12, next_seconds=90)  # told all the same: an evaluation follows
         self.assertTrue(j.checkpointed(10))
         self.assertFalse(job(2, self.agent).checkpointed(10))
         want = [
             ("/v1/progress", {"step": 10, "generation": 3, "samples": 80, "epoch": 1}),
+            ("/v1/progress", {"step": 12, "generation": 3, "nextSeconds": 90.0}),
             ("/v1/checkpointed", {"step": 10, "generation": 3}),
             ("/v1/checkpointed", {"step": 10, "generation": 2}),
         ]

@@ -26,6 +26,7 @@ from job import LONG  # noqa: E402
 # Three workers, each of which tells of its own work; seconds until one that is slow for 5 min is told of.
 SLOW, SLOW_WITHIN = {"workers": 3, "env": {"TELLS_WORK": "1"}}, 300 + LONG
 HANGS = {"elasticity": {"hangTimeoutSeconds": 30}}
+LATE = {"elasticity": {"hangTimeoutSeconds": 30, "hangStartTimeoutSeconds": 40}}
 EVICTED = {"prepare": harm.may_be_evicted}
 # Name, what is done, how it ends; and what the job has besides, what comes before it, and what is made good afterwards.
 ROWS = [
@@ -40,12 +41,15 @@ ROWS = [
         "limits": {"memory": "96Mi"}, "spec": {"elasticity": {"memoryGrowth": {"percent": 50, "maxMemory": "1Gi"}}}}),
     ("more failures than `backoffLimit`", signalled(signal.SIGKILL, 1), fails, {"spec": {"backoffLimit": 0}}),
     ("hang, `hangTimeoutSeconds: 30`", signalled(signal.SIGSTOP, 1), again(), {"spec": HANGS}),
+    ("hang before the first progress, `hangStartTimeoutSeconds: 40`", harm.hangs_at_its_start, harm.again_since("hangs"), {
+        "spec": LATE}),
     ("straggler", harm.slows(100), harm.told_of("Straggler", SLOW_WITHIN), SLOW),
     ("a worker's pod is killed (-9)", agent(signal.SIGKILL), again(), {}),
     ("pod evicted", harm.evicts, again(), EVICTED),
     ("pod deleted by hand", deletes(1), again(), {}),
     ("the master is deleted", deletes(0), again(), {}),
     ("all workers are deleted", deletes(0, 1), again(), {}),
+    ("a template whose image is not there, told", harm.with_another_image, harm.says_why("ErrImageNeverPull"), {}),
     ("growth that finds no node", harm.grows_without_room, goes_on, {
         "limits": {"cpu": "1100m"}, "spec": {"elasticity": {"pendingDeadlineSeconds": 10}}}),
     ("growth over a quota", harm.grows_over_quota, goes_on, {"undo": harm.no_quota}),
@@ -60,6 +64,7 @@ ROWS = [
     ("worker's node cut off", node("cut"), again(), {"prepare": harm.worker_there, "undo": harm.healed}),
     ("coordinator's node cut off", node("cut"), again(), {
         "prepare": harm.coordinator_there, "undo": harm.healed}),
+    ("the node of half of the workers cut off", node("cut"), again(4), {"workers": 4, "undo": harm.healed}),
     ("node cut off and deleted", harm.cut_and_deleted, again(), {
         "prepare": harm.worker_there, "undo": harm.kubelet_anew}),
     ("node powered off", node("poweroff"), again(), {"prepare": harm.worker_there, "undo": harm.powered_on}),
@@ -68,6 +73,10 @@ ROWS = [
     ("etcd's pod and data lost", harm.etcd, goes_on, {"undo": harm.ready_again}),
     ("a replica takes over whose clock is 8 s ahead", clocks.taken_over, goes_on, {
         "prepare": clocks.another_replica, "undo": clocks.given_back}),
+    ("one of three members of etcd lost", harm.members(2), goes_on, {
+        "prepare": harm.three_members, "undo": harm.members_again}),
+    ("the quorum of etcd lost", harm.members(1), goes_on, {
+        "prepare": harm.three_members, "undo": harm.members_again}),
     # The last: what is held against nodes is forgotten with the operator.
     ("third failure on a node", exits(1), harm.avoided, {
         "prepare": harm.failed_twice, "spread": False, "undo": lambda t: (harm.operators(t), harm.ready_again(t))}),

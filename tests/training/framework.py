@@ -77,9 +77,9 @@ class Framework(Job):
         goal = self.step() + more
         wait(f"{self.name} is at step {goal}", lambda: self.step() >= goal, LONG)
 
-    def resumes(self, world, since):
+    def resumes(self, world, since, within=LONG):
         """Waits for the first step of a round of this size; gives the moment, and the steps that were done again."""
-        at = self.trains(world, since)
+        at = self.trains(world, since, within)
         [*_, last] = [r for r in self.restarts() if r["at"] <= at]
         return at, last["lost"]
 

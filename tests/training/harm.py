@@ -62,17 +62,13 @@ class Faulty(Plain):
                 return datetime.fromisoformat(entry["timestamp"]).timestamp(), f"{entry['message']}: {more.strip()}"
         return None
 
-    def event(self, reason, within):
-        """The moment of the job's first event of that reason."""
-        def first():
-            found = self.cluster.get("events.events.k8s.io", "-n", "default", "--field-selector",
-                                     f"reason={reason},regarding.name={self.name}")
-            return min((datetime.fromisoformat(e["eventTime"]).timestamp() for e in found), default=None)
-        return wait(f"an event {reason}", first, within)
-
     def longest_pause(self, since, until):
         marks = sorted(e["at"] for e in self.lines("step", since - 2, rank=0) if e["at"] <= until)
         return max(b - a for a, b in zip(marks, marks[1:]))
+
+
+def moment(event):
+    return datetime.fromisoformat(event["eventTime"]).timestamp()
 
 
 # --- how it ends -----------------------------------------------------------------------------------------------------
@@ -115,10 +111,31 @@ def fails(t, at):
     return {"ends": wait("the job has failed", failed, LONG) - at}
 
 
+def again_since(what):
+    """All train again; it is from when a process noted this that counts."""
+    def end(t, at):
+        [first, *_] = wait(f"a process notes {what}", lambda: t.lines(what, at), LONG)
+        return again()(t, first["at"])
+    return end
+
+
+def says_why(words):
+    """The condition Running has these words, and with the right template it goes on."""
+    def end(t, at):
+        def told():
+            conditions = {c["type"]: c for c in t.status().get("conditions", [])}
+            return words in conditions.get("Running", {}).get("message", "") and time.time()
+        seconds = wait("the job says what keeps it", told, LONG) - at
+        t.apply(2)
+        t.trains(2, at)
+        return {"acts": seconds}
+    return end
+
+
 def told_of(reason, within):
     """It is told, and the same processes go on."""
     def end(t, at):
-        told = t.event(reason, within)
+        told = moment(t.event(reason, within))
         rounds.same_processes(t, t.before)
         return {"acts": told - at}
     return end
@@ -127,7 +144,7 @@ def told_of(reason, within):
 def avoided(t, at):
     """The node gets no pod of this job any more while others have room."""
     node = node_of(t)
-    seconds = {"acts": t.event("NodeQuarantined", LONG) - at, "trains": t.trains(2, at) - at}
+    seconds = {"acts": moment(t.event("NodeQuarantined", LONG)) - at, "trains": t.trains(2, at) - at}
     t.settled(2)
     since = time.time()
     deletes(1)(t)
@@ -179,6 +196,19 @@ def evicts(t):
     body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": name, "namespace": "default"}}
     t.cluster.kubectl("create", "--raw", f"/api/v1/namespaces/default/pods/{name}/eviction", "-f", "-",
                       text=json.dumps(body))
+
+
+def hangs_at_its_start(t):
+    host = t.pod_of_rank(1)["spec"]["hostname"]
+    open(os.path.join(t.folder, f"{host}.hang"), "w").close()
+    signalled(signal.SIGKILL, 1)(t)
+
+
+def with_another_image(t):
+    thing = t.manifest(2)
+    [container] = thing["spec"]["template"]["spec"]["containers"]
+    container["image"] = "localhost/not-there:1"
+    t.cluster.apply(thing)
 
 
 def grows_without_room(t):
@@ -292,6 +322,25 @@ def operators(t):
 def etcd(t):
     [pod] = t.cluster.get("pods", *rounds.ETCD)
     t.cluster.kubectl("delete", "pod", "-n", SYSTEM, pod["metadata"]["name"], "--wait=false")
+
+
+def three_members(t):
+    """etcd with a member on each of two nodes and one more."""
+    if t.cluster.members != 3:
+        rounds.etcd_becomes_three(t)
+
+
+def members(number):
+    """So many of the three are left."""
+    def do(t):
+        t.cluster.kubectl("scale", "-n", SYSTEM, f"statefulset/{rounds.ETCD_NAME}", f"--replicas={number}")
+        wait("members are gone", lambda: len(t.cluster.get("pods", *rounds.ETCD)) == number, LONG)
+    return do
+
+
+def members_again(t):
+    t.cluster.kubectl("scale", "-n", SYSTEM, f"statefulset/{rounds.ETCD_NAME}", "--replicas=3")
+    ready_again(t)
 
 
 def api_server_away(t):

@@ -116,6 +116,14 @@ class Job:
     def change(self):
         return self.status().get("change")
 
+    def event(self, reason, within):
+        """The job's first event of that reason."""
+        def first():
+            found = self.cluster.get("events.events.k8s.io", "-n", "default", "--field-selector",
+                                     f"reason={reason},regarding.name={self.name}")
+            return min(found, key=lambda e: e["eventTime"], default=None)
+        return wait(f"an event {reason}", first, within)
+
     def pods(self):
         """By UID."""
         return {p["metadata"]["uid"]: p

@@ -18,11 +18,13 @@ import crashes  # noqa: E402
 import native  # noqa: E402
 import registry  # noqa: E402
 import rounds  # noqa: E402
+import shapes  # noqa: E402
 import stories  # noqa: E402
 from cluster import Cluster, Failed  # noqa: E402
 from job import Plain  # noqa: E402
 
-CASES = [*rounds.CASES, registry.image_command, crashes.killed_at_each_step_of_a_resize, stories.real_frameworks,
+CASES = [*rounds.CASES, registry.image_command, registry.first_try, shapes.several_processes_in_a_worker,
+         shapes.parameter_servers, crashes.killed_at_each_step_of_a_resize, stories.real_frameworks,
          native.native, *rounds.LAST]
 if os.environ.get("TENSORFLOW"):
     CASES.insert(CASES.index(stories.real_frameworks) + 1, stories.tensorflow_too)

@@ -162,7 +162,7 @@ def table(ours, acknowledged, theirs, links):
     row("growth asked for", "three", ours["grow"], "6", "join")
     row("shrinking asked for", "two", ours["shrink"], "6", "term")
     row("node drained", "two, on the other node", ours["drain"], "")
-    row("node powered off", "two, on the other node", ours["node"], f"45 ({GRACE} of it Kubernetes')")
+    row("node powered off", "two, on the other node", ours["node"], "45")
     rows[-1] = (*rows[-1][:5], f"{cell(links)} with a timeout of {c10d.PATIENCE} s for collectives", "")
     saved, told = ([a[i] for a in acknowledged] for i in (0, 1))
     rows.append(("SIGTERM by a drain", "(checkpoint acknowledged)", cell(told), "",
@@ -175,7 +175,7 @@ def main():
     arguments.add_argument("--operator", required=True)
     arguments.add_argument("--agent", required=True)
     arguments.add_argument("--times", type=int, default=10, help="repetitions of all but those of lost nodes")
-    arguments.add_argument("--nodes", type=int, default=3, help="how often a node is lost")
+    arguments.add_argument("--nodes", type=int, default=10, help="how often a node is lost")
     arguments.add_argument("--slow", type=int, default=2, help="repetitions of torchrun with its own keep-alive")
     arguments.add_argument("--write", help="folder for training.md and training.json")
     given = arguments.parse_args()

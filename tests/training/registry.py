@@ -1,5 +1,6 @@
-"""An image registry for the cluster, and the case of a job whose command is its image's."""
+"""An image registry for the cluster, and the cases of jobs whose command is their image's."""
 import base64
+import contextlib
 import json
 import os
 import shutil
@@ -10,8 +11,8 @@ import urllib.error
 import urllib.request
 
 from cluster import LAB, REGISTRY, Failed, run, wait
-from job import Plain
-
+from framework import HERE, Framework
+from job import LONG, Plain
 
 USER, PASSWORD = "robot", "open sesame"
 HTPASSWD = "robot:$2b$05$C203QSyKbOGISCiWemRfUemHtZRNqUkxjIWAbgbA2UKmcJmaNWD1a\n"
@@ -45,6 +46,18 @@ class Registry:
         if self.process:
             self.process.kill()
             self.process.wait()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def make(self, name, files, *words, **env):
+        """An image of these files (in it: here) on top of busybox, on the nodes and in the registry."""
+        root = os.path.join(self.folder, "root")
+        os.makedirs(root)
+        for to, here in files.items():
+            os.makedirs(os.path.dirname(root + to), exist_ok=True)
+            shutil.copy(here, root + to)
+        run(os.path.join(LAB, "image.sh"), "--busybox", f"{name}:1", root, *words, env=env)
+        shutil.rmtree(root)
+        self.push(name, "1")
 
     @staticmethod
     def ask(method, path, data=None, kind="application/octet-stream"):
@@ -73,6 +86,21 @@ class Registry:
             self.ask("PUT", f"/v2/{name}/manifests/{tag}", manifest, "application/vnd.oci.image.manifest.v1+json")
 
 
+def without_command(manifest, image, secrets):
+    """The same with an image's command in place of its own."""
+    template = manifest["spec"]["template"]["spec"]
+    template["imagePullSecrets"] = [{"name": name} for name in secrets]
+    [container] = template["containers"]
+    container["image"] = image
+    del container["command"]
+    return manifest
+
+
+def said_of_agents(job, world):
+    [said] = [c for c in job.settled(world)["conditions"] if c["type"] == "AgentRounds"]
+    return said["status"], said["reason"], said["message"]
+
+
 class Bare(Plain):
     """Its template names no command: the image's entrypoint is the trainer."""
 
@@ -81,45 +109,85 @@ class Bare(Plain):
         self.secrets = secrets
 
     def manifest(self, replicas):
-        manifest = super().manifest(replicas)
-        template = manifest["spec"]["template"]["spec"]
-        template["imagePullSecrets"] = [{"name": name} for name in self.secrets]
-        [container] = template["containers"]
-        container["image"] = "localhost/bare:1"
-        del container["command"]
-        return manifest
-
-    def agent_rounds(self):
-        [said] = [c for c in self.settled(1)["conditions"] if c["type"] == "AgentRounds"]
-        return said["status"], said["reason"], said["message"]
+        return without_command(super().manifest(replicas), "localhost/bare:1", self.secrets)
 
 
-def image_command(beside):
-    """The operator asks the registry for the image's command, and an agent runs it: a resize keeps the pods."""
-    cluster, registry = beside.cluster, Registry(beside.cluster.folder)
-    jobs = [Bare(cluster, "bare", ["robot"]), Bare(cluster, "shy")]
+class FirstTry(Framework):
+    """A script that knows torch alone, from an image that has but a CMD, as the guide's Dockerfile makes it."""
+
+    all_note = True
+
+    def __init__(self, cluster):
+        super().__init__(cluster, "torch", "first-try")
+
+    def spec(self):
+        return {"frameworkType": "PyTorch"}
+
+    def environment(self):
+        path = ":".join([os.path.join(self.venv, "bin"), "/usr/bin", "/bin"])
+        return {**super().environment(), "PATH": path}
+
+    def manifest(self, replicas):
+        return without_command(super().manifest(replicas), "localhost/first-try:1", ["robot"])
+
+
+@contextlib.contextmanager
+def served(cluster, *jobs):
+    """A registry, and the credentials for it; afterwards the jobs go."""
+    registry = Registry(cluster.folder)
     try:
         registry.start()
-        nothing = os.path.join(registry.folder, "nothing")
-        os.makedirs(nothing)
-        run(os.path.join(LAB, "image.sh"), "--busybox", "bare:1", nothing, *jobs[0].command())
-        registry.push("bare", "1")
         auths = json.dumps({"auths": {REGISTRY: {"auth": BASIC}}})
         cluster.apply({"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "robot", "namespace": "default"},
                        "type": "kubernetes.io/dockerconfigjson", "stringData": {".dockerconfigjson": auths}})
-        without_secret(jobs[1])
-        return with_secret(jobs[0])
+        yield registry
     finally:
         registry.stop()
         for job in jobs:
             job.delete()
 
 
+def image_command(beside):
+    """The operator asks the registry for the image's command, and an agent runs it: a resize keeps the pods."""
+    bare, shy = Bare(beside.cluster, "bare", ["robot"]), Bare(beside.cluster, "shy")
+    with served(beside.cluster, bare, shy) as registry:
+        registry.make("bare", {}, *bare.command())
+        without_secret(shy)
+        return with_secret(bare)
+
+
+def first_try(beside):
+    """No command, no helper, no checkpoint: it runs and resizes, and an event says what that costs."""
+    job = FirstTry(beside.cluster)
+    with served(beside.cluster, job) as registry:
+        registry.make("first-try", {"/app/mnist.py": os.path.join(HERE, "first_try.py")}, "python", "mnist.py",
+                      IMAGE_CMD="1", IMAGE_WORKDIR="/app")
+        job.apply(2)
+        at = time.time()
+        took = job.trains(2, at) - at
+        if said_of_agents(job, 2)[:2] != ("True", "AgentDrivesRounds"):
+            raise Failed(f"AgentRounds is {said_of_agents(job, 2)}")
+        before = set(job.pods())
+        asked = job.scale(3)
+        grown = job.trains(3, asked) - asked
+        status = job.settled(3)
+        if not before < set(job.pods()):
+            raise Failed(f"the pods {before} did not all stay: {set(job.pods())}")
+        told = job.event("NoCheckpoint", LONG)["note"]
+        if "round 2 starts all processes again" not in told or "all training so far is lost" not in told:
+            raise Failed(f"the event says {told}")
+        [said] = [c for c in status["conditions"] if c["type"] == "CheckpointsReported"]
+        if (said["status"], said["reason"]) != ("False", "NoCheckpoint") or status.get("failures", 0):
+            raise Failed(f"{said}; {status.get('failures', 0)} failures")
+        job.no_container_restarted()
+        return {"apply to first step": took, "scale request to first step, 2 to 3": grown}
+
+
 def without_secret(shy):
     """It runs all the same, and says why it has no agent."""
     shy.apply(1)
     shy.trains(1, 0)
-    status, reason, message = shy.agent_rounds()
+    status, reason, message = said_of_agents(shy, 1)
     if (status, reason) != ("False", "ImageNotRead") or "refuses whoever has no credentials (HTTP 401)" not in message:
         raise Failed(f"AgentRounds is {status} {reason} {message}")
 
@@ -128,7 +196,7 @@ def with_secret(bare):
     bare.apply(1)
     at = time.time()
     took = bare.trains(1, at) - at
-    status, reason, message = bare.agent_rounds()
+    status, reason, message = said_of_agents(bare, 1)
     if (status, reason) != ("True", "AgentDrivesRounds"):
         raise Failed(f"AgentRounds is {status} {reason} {message}")
     before = set(bare.pods())

@@ -9,8 +9,12 @@ import threading
 import time
 
 import rounds
-from cluster import Failed
+from cluster import GRACE, Failed, wait
 from framework import EVERY, Framework
+from job import LONG
+
+# Stories run side by side, and what is done to a node is seen by all: one at a time.
+of_nodes = threading.Lock()
 
 
 def planned(t, to):
@@ -71,6 +75,11 @@ def deaf_to_sigterm(t):
 
 def drained(t):
     """`kubectl drain` of a node, while the script listens: its worker stops in order and is replaced on the other."""
+    with of_nodes:
+        drain_of_one(t)
+
+
+def drain_of_one(t):
     number = rounds.far_node(t)
     name = f"node-{number}"
     rounds.one_on_each_node(t)
@@ -89,6 +98,36 @@ def drained(t):
         t.cluster.kubectl("uncordon", name)
 
 
+class NodeLost:
+    """A node is unplugged under all stories at once when each has a worker on it, and plugged in again when all train."""
+
+    def __init__(self, cluster, stories):
+        self.cluster, self.at, self.number = cluster, None, None
+        self.all = threading.Barrier(stories)
+
+    def __call__(self, t):
+        with of_nodes:
+            rounds.one_on_each_node(t)
+        if self.all.wait(2 * LONG) == 0:
+            self.number = rounds.far_node(t)
+            self.at = time.time()
+            self.cluster.node("cut", self.number)
+        self.all.wait(LONG)
+        _, lost = t.resumes(2, self.at, GRACE + LONG)
+        if lost > EVERY:
+            raise Failed(f"{lost} steps were lost with a node, and every {EVERY}th is in a checkpoint")
+        if self.all.wait(GRACE + LONG) == 0:
+            self.heal()
+        self.all.wait(LONG)
+        t.settled(2)
+        t.trained()
+
+    def heal(self):
+        self.cluster.node("heal", self.number)
+        wait("the node is ready again", lambda: self.cluster.node_ready(self.number), LONG)
+        wait("operator and etcd are ready", self.cluster.is_ready, LONG)
+
+
 def no_more_failures_than(t, most):
     """Disruptions and resizes are free, and what one failure does to its peers is not a second one."""
     failures = t.status().get("failures", 0)
@@ -97,7 +136,7 @@ def no_more_failures_than(t, most):
 
 
 def survives(t, kills, faults, failures):
-    """A growth and a shrink, the process of one rank killed, and then these faults, of which so many count as failures."""
+    """A growth and a shrink, the process of one rank killed, and then these faults. Of all, so many count as failures."""
     reference = t.undisturbed()
     t.apply(2)
     t.trains(2, 0.0)
@@ -116,7 +155,7 @@ def survives(t, kills, faults, failures):
 # By the name of the framework: the rank that is killed, the faults after it, and the failures of all.
 STORIES = {
     "torch": (0, [pod_deleted, drained], 1),
-    "jax": (0, [deaf_to_sigterm], 2),
+    "jax": (0, [deaf_to_sigterm, drained], 2),
     "tensorflow": (1, [pod_deleted], 1),
 }
 
@@ -131,15 +170,17 @@ def tensorflow_too(beside):
 
 
 def together(beside, kinds):
-    """These stories at the same time, each with a job of its own, beside the plain training."""
-    jobs = {kind: Framework(beside.cluster, kind) for kind in kinds}
-    ends = {}
+    """These stories at the same time, each with a job of its own, beside the plain training; last, a node of all is lost."""
+    jobs = {kind: Framework(beside.cluster, kind, epochs=45) for kind in kinds}
+    node_lost, ends = NodeLost(beside.cluster, len(kinds)), {}
 
     def tell(kind):
         at = time.time()
+        kills, faults, failures = STORIES[kind]
         try:
-            ends[kind] = (*survives(jobs[kind], *STORIES[kind]), time.time() - at)
+            ends[kind] = (*survives(jobs[kind], kills, [*faults, node_lost], failures), time.time() - at)
         except Exception as failure:  # noqa: BLE001
+            node_lost.all.abort()
             ends[kind] = failure
     threads = [threading.Thread(target=tell, args=(kind,)) for kind in kinds]
     for thread in threads:
@@ -154,4 +195,5 @@ def together(beside, kinds):
         off, worst, took = end
         told[f"{kind}, losses off by {off:.1e} and {worst} steps done again at most"] = took
         jobs[kind].delete()
+    beside.settled(2)
     return told

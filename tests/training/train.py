@@ -39,6 +39,16 @@ def tell(path, **what):
         urllib.request.urlopen(request, timeout=5).read()
 
 
+def hang_if_asked():
+    """Once, before the first step, while there is $FOLDER/<host name>.hang."""
+    path = os.path.join(FOLDER, socket.gethostname() + ".hang")
+    if os.path.exists(path):
+        os.remove(path)
+        note("hangs")
+        while True:
+            signal.pause()
+
+
 def fail_if_asked():
     """What a test wants of this pod, once: `exit CODE`, `eat MIB` or `slow MS` in the file $FOLDER/<host name>.fault."""
     global slower
@@ -135,6 +145,7 @@ def main():
     peers = meet()
     step = load()
     note("resumed", step=step)
+    hang_if_asked()
     first, worked = step + 1, 0.0
     while step < STEPS:
         step += 1

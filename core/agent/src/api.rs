@@ -43,6 +43,7 @@ struct Told {
     epoch: Option<u64>,
     loss: Option<f64>,
     work_seconds: Option<f64>,
+    next_seconds: Option<f64>,
     generation: Option<u64>,
 }
 
@@ -72,12 +73,10 @@ pub(crate) fn read(local: bool, method: &str, path: &str, body: &[u8]) -> Result
             Ok(Wish::Tell(Event::CheckpointTold { generation: told.generation, step: told.step }))
         }
         ("POST", "/v1/progress") => {
-            let Told { step, samples, epoch, loss, work_seconds, generation } = parse(body)?;
+            let Told { step, samples, epoch, loss, work_seconds, next_seconds, generation } = parse(body)?;
             let generation = generation.unwrap_or(0);
-            // What is no time is none, and casts saturate.
-            #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
-            let work_ms = work_seconds.filter(|s| *s >= 0.0).map(|s| (s * 1000.0) as u64);
-            let told = Progress { generation, step, samples, epoch, loss, work_ms, at_ms: 0 };
+            let (work_ms, next_ms) = (milliseconds(work_seconds), milliseconds(next_seconds));
+            let told = Progress { generation, step, samples, epoch, loss, work_ms, next_ms, at_ms: 0 };
             Ok(Wish::Tell(Event::ProgressTold(told)))
         }
         ("POST", "/v1/on-hang") => {
@@ -96,6 +95,12 @@ pub(crate) fn read(local: bool, method: &str, path: &str, body: &[u8]) -> Result
         ) => Err(Answer::text(StatusCode::METHOD_NOT_ALLOWED, format!("{path} does not take {method}\n"))),
         _ => Err(Answer::text(StatusCode::NOT_FOUND, format!("there is no {path}: see docs/agent.md\n"))),
     }
+}
+
+/// What is no time is none, and casts saturate.
+#[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+fn milliseconds(seconds: Option<f64>) -> Option<u64> {
+    seconds.filter(|s| *s >= 0.0).map(|s| (s * 1000.0) as u64)
 }
 
 fn parse<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, Answer> {
@@ -141,6 +146,12 @@ mod tests {
         let progress = read(true, "POST", "/v1/progress", br#"{"step": 7, "loss": 0.5, "later": 1}"#);
         let want = Progress { step: 7, loss: Some(0.5), ..Progress::default() };
         assert_eq!(progress, Ok(Wish::Tell(Event::ProgressTold(want))));
+        for (told, next_ms) in [("1.5", Some(1_500)), ("1e300", Some(u64::MAX)), ("-1", None)] {
+            let body = format!(r#"{{"step": 7, "nextSeconds": {told}}}"#);
+            let want = Progress { step: 7, next_ms, ..Progress::default() };
+            let read = read(true, "POST", "/v1/progress", body.as_bytes());
+            assert_eq!(read, Ok(Wish::Tell(Event::ProgressTold(want))), "{told}");
+        }
         let checkpoint = read(true, "POST", "/v1/checkpointed", br#"{"step": 7, "generation": 3}"#);
         assert_eq!(checkpoint, Ok(Wish::Tell(Event::CheckpointTold { generation: Some(3), step: 7 })));
         let status = |method, path, body| read(true, method, path, body).map_err(|a| a.status);

@@ -50,20 +50,20 @@ pub(crate) struct RunArgs {
 impl RunArgs {
     /// Whether the live view will be shown, so that nothing else may write to the terminal.
     pub(crate) fn is_live(&self, output: Option<Format>) -> bool {
-        self.form(output) == Ok(Form::Live)
+        self.form(output) == Form::Live
     }
 
-    fn form(&self, output: Option<Format>) -> Result<Form, String> {
+    fn form(&self, output: Option<Format>) -> Form {
         match output {
-            Some(Format::Json) => Ok(Form::Json),
-            Some(Format::Yaml) => Err("a run is not told as YAML; use --output json, or --plain".to_owned()),
-            Some(Format::Table) | None if self.plain || !std::io::stdout().is_terminal() => Ok(Form::Plain),
-            Some(Format::Table) | None => Ok(Form::Live),
+            Some(Format::Json) => Form::Json,
+            Some(Format::Yaml) => Form::Yaml,
+            Some(Format::Table) | None if self.plain || !std::io::stdout().is_terminal() => Form::Plain,
+            Some(Format::Table) | None => Form::Live,
         }
     }
 
     fn options(self, output: Option<Format>) -> Result<RunOptions, String> {
-        let form = self.form(output)?;
+        let form = self.form(output);
         if let Some(dir) = self.policies.as_deref().filter(|dir| !dir.is_dir()) {
             return Err(format!("--policies: {} is not a directory; make it first, it may be empty", dir.display()));
         }
@@ -88,8 +88,7 @@ impl RunArgs {
 fn cache() -> Option<PathBuf> {
     let set = |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     let base = set("XDG_CACHE_HOME").or_else(|| set("HOME").map(|home| home.join(".cache")))?;
-    let dir = base.join("eto");
-    std::fs::create_dir_all(&dir).ok().map(|()| dir)
+    Some(base.join("eto"))
 }
 
 fn period(text: &str) -> Result<Duration, String> {

@@ -63,11 +63,15 @@ impl Stage {
     }
 
     fn command(&self) -> Command {
+        self.told_as("json")
+    }
+
+    fn told_as(&self, form: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_eto"));
         command
             .arg("run")
             .arg(self.0.path().join("job.yaml"))
-            .args(["--output", "json", "--period", "200ms", "--policies"])
+            .args(["--output", form, "--period", "200ms", "--policies"])
             .arg(self.0.path().join("policies"))
             .arg("--workdir")
             .arg(self.0.path())
@@ -205,6 +209,20 @@ fn success_is_0_and_the_end_of_the_job() {
     let (code, news) = run.end();
     assert_eq!(code, Some(0));
     assert!(news.iter().any(|n| n["kind"] == "job" && n["phase"] == "Succeeded"), "{news:#?}");
+}
+
+#[test]
+fn the_same_is_told_as_documents_of_yaml() {
+    let stage = Stage::new(1, "", "echo here; echo 'on: - #'");
+    let output = stage.told_as("yaml").output().unwrap();
+    let text = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0), "{text}");
+    let all: Vec<Value> =
+        serde_yaml::Deserializer::from_str(&text).map(|d| serde::Deserialize::deserialize(d).unwrap()).collect();
+    let (_, json) = stage.run().end();
+    let kinds = |all: &[Value]| -> BTreeSet<String> { all.iter().map(|n| n["kind"].to_string()).collect() };
+    assert_eq!(kinds(&all), kinds(&json));
+    assert!(all.iter().any(|n| n["line"] == "on: - #") && all.iter().all(|n| n["time"].is_string()), "{text}");
 }
 
 #[test]

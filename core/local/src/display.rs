@@ -1,4 +1,4 @@
-//! Where news goes: the live view, plain lines, or JSON lines.
+//! Where news goes: the live view, plain lines, JSON lines, or YAML documents.
 
 use std::io::{self, Write};
 use std::sync::Arc;
@@ -18,7 +18,10 @@ use crate::screen::{Screen, WorkerRow, draw};
 pub enum Form {
     Live,
     Plain,
+    /// An object in each line.
     Json,
+    /// A document for each object.
+    Yaml,
 }
 
 /// Shows news on standard output.
@@ -39,7 +42,7 @@ impl Display {
     pub fn open(form: Form, quit: mpsc::Sender<()>) -> io::Result<Display> {
         let sink = match form {
             Form::Live => Sink::Live(Box::new(Live::open(quit)?)),
-            Form::Plain | Form::Json => Sink::Lines(form),
+            Form::Plain | Form::Json | Form::Yaml => Sink::Lines(form),
         };
         Ok(Display { sink, last_decision: None })
     }
@@ -60,6 +63,11 @@ impl Display {
             Sink::Lines(Form::Json) => {
                 if let Ok(line) = serde_json::to_string(&Stamped { time: rfc3339(at), news }) {
                     write_line(&line);
+                }
+            }
+            Sink::Lines(Form::Yaml) => {
+                if let Ok(text) = serde_yaml::to_string(&Stamped { time: rfc3339(at), news }) {
+                    write_line(&format!("---\n{}", text.trim_end()));
                 }
             }
             Sink::Lines(_) if changed => write_line(&plain(at, news)),

@@ -127,6 +127,10 @@ pub struct Progress {
     /// Milliseconds that this process has worked itself since its start, without waiting for others; `None` = not told.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub work_ms: Option<u64>,
+    /// Milliseconds that may pass until the next report, for what takes long and makes no steps: an evaluation, a
+    /// checkpoint. It stands until a later step is told. `None` = not told.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub next_ms: Option<u64>,
     /// When it was told, in milliseconds since the Unix epoch.
     pub at_ms: u64,
 }

@@ -252,6 +252,18 @@ mod tests {
     }
 
     #[test]
+    fn what_another_engine_compiled_has_another_name() {
+        let (parent, engine, cache, wasm) = setup();
+        cache.load(&engine, &wasm).unwrap();
+        let other = Engine::new(wasmtime::Config::new().consume_fuel(true)).unwrap();
+        let others = Cache::open(parent.path(), &other).unwrap();
+        assert_ne!(cache.key(&wasm), others.key(&wasm));
+        others.load(&other, &wasm).unwrap();
+        assert_eq!(fs::read_dir(&cache.dir).unwrap().count(), 2, "and neither drops the other's");
+        assert!(cache.read(&engine, &cache.dir.join(cache.key(&wasm))).is_some());
+    }
+
+    #[test]
     fn a_directory_that_others_may_enter_is_not_used() {
         let (parent, engine, cache, wasm) = setup();
         fs::set_permissions(&cache.dir, fs::Permissions::from_mode(0o755)).unwrap();

@@ -79,7 +79,7 @@ impl Scenario {
         } else if random.percent(if job.framework == Framework::Custom { 60 } else { 10 }) {
             job.elasticity.restart_scope = RestartScope::Pod;
         }
-        if job.framework == Framework::Custom {
+        if [Framework::Custom, Framework::TensorFlow].contains(&job.framework) {
             job.types = types(random, job.min);
         }
         if random.percent(50) && job.elasticity.restart_scope != RestartScope::Pod {
@@ -144,7 +144,8 @@ fn job(random: &mut Random, calm: bool) -> JobSpec {
         1 => RestartPolicy::ExitCode,
         _ => RestartPolicy::OnFailure,
     };
-    let frameworks = [Framework::PyTorch, Framework::PyTorch, Framework::Jax, Framework::Custom];
+    let frameworks =
+        [Framework::PyTorch, Framework::PyTorch, Framework::Jax, Framework::TensorFlow, Framework::Custom];
     JobSpec {
         key: JobKey { namespace: "team".into(), name: "sim".into() },
         uid: "job-uid".into(),

@@ -11,7 +11,7 @@ use kube::ResourceExt;
 use kube::api::{Patch, PatchParams};
 use serde_json::{Value, json};
 
-const JOB: &str = r"
+pub(super) const JOB: &str = r"
 apiVersion: elastic.ai/v1alpha1
 kind: ElasticJob
 metadata: {name: job}
@@ -122,13 +122,13 @@ pub(crate) async fn a_new_template_is_a_new_round(world: Arc<World>) -> Outcome 
     Ok(())
 }
 
-/// All pods are others than before: no peer of a lost worker goes on in the next round.
 /// `kubectl wait` for a condition of the job.
 fn waits_for(world: &World, condition: &str, timeout: &str) -> Outcome<String> {
     let (of, within) = (format!("--for=condition={condition}"), format!("--timeout={timeout}"));
     world.cluster.kubectl(&["-n", &world.namespace, "wait", &of, "elasticjob/job", &within])
 }
 
+/// All pods are others than before: no peer of a lost worker goes on in the next round.
 async fn replaced(world: &World, before: &[Pod]) -> Outcome {
     wait::until(&world.pods(), "", SOON, |pods| {
         let all = pods.len() == before.len() && uids(pods).is_disjoint(&uids(before));
@@ -146,7 +146,7 @@ fn of<'a>(pods: &'a [Pod], index: &str) -> Outcome<&'a Pod> {
 }
 
 /// As the kubelet tells of a pod's end.
-async fn finish(world: &World, pods: &[Pod], index: &str, phase: &str, code: i32) -> Outcome {
+pub(super) async fn finish(world: &World, pods: &[Pod], index: &str, phase: &str, code: i32) -> Outcome {
     let ended = json!({"name": "train", "image": "i", "imageID": "i", "ready": false, "restartCount": 0,
         "state": {"terminated": {"exitCode": code, "message": "Traceback\nKeyError: 'x'\n"}}});
     let status: Value = json!({"status": {"phase": phase, "containerStatuses": [ended]}});

@@ -7,11 +7,14 @@ use std::sync::Arc;
 
 use eto_e2e::operator::Operator;
 use eto_e2e::prometheus::get;
-use eto_e2e::rights::with_token;
-use eto_e2e::world::{World, ready};
+use eto_e2e::rights::{grant_all, in_manifests, with_token};
+use eto_e2e::world::{SOON, World, ready};
 use eto_e2e::{Failure, Outcome, ensure, wait};
 use k8s_openapi::api::core::v1::Pod;
 use kube::Api;
+use serde_json::json;
+
+use super::ends;
 
 const NAMESPACE: &str = "elastic-system";
 const NAME: &str = "elastic-training-operator";
@@ -28,10 +31,32 @@ fn kubectl(world: &World, arguments: &str, file: &str) -> Outcome<String> {
     world.cluster.kubectl(&arguments)
 }
 
+fn chart() -> String {
+    deploy("chart/elastic-training-operator").display().to_string()
+}
+
+fn helm(world: &World, arguments: &[&str]) -> Outcome<String> {
+    let output = Command::new("helm").args(arguments).env("KUBECONFIG", &world.cluster.kubeconfig).output()?;
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    if output.status.success() {
+        Ok(text(&output.stdout))
+    } else {
+        Err(Failure(format!("helm {}: {}", arguments.join(" "), text(&output.stderr))))
+    }
+}
+
+async fn refused_nothing(operator: &Operator) -> Outcome {
+    let page = get(operator.address, "/metrics").await?;
+    ensure!(page.contains("eto_api_requests_total"), "no requests are counted: {page}");
+    let refused: Vec<&str> = page.lines().filter(|l| l.contains("code=\"403\"")).collect();
+    ensure!(refused.is_empty(), "the role lacks rights: {refused:#?}");
+    Ok(())
+}
+
 async fn operator_pods(world: &World, count: usize) -> Outcome {
     let pods: Api<Pod> = Api::namespaced(world.client.clone(), NAMESPACE);
     let selector = format!("app.kubernetes.io/name={NAME}");
-    wait::until(&pods, &selector, eto_e2e::world::SOON, |all| {
+    wait::until(&pods, &selector, SOON, |all| {
         let n = all.iter().filter(|p| ready(p)).count();
         if n == count && all.len() == count {
             Ok(())
@@ -61,16 +86,9 @@ pub(crate) async fn plain_manifests_are_accepted(world: Arc<World>) -> Outcome {
 
 /// `helm install` as the guide has it, and away again.
 pub(crate) async fn the_chart_installs(world: Arc<World>) -> Outcome {
-    let chart = deploy("chart/elastic-training-operator");
-    let helm = |arguments: &[&str]| -> Outcome {
-        let output = Command::new("helm").args(arguments).env("KUBECONFIG", &world.cluster.kubeconfig).output()?;
-        let text = || String::from_utf8_lossy(&output.stderr).into_owned();
-        if output.status.success() { Ok(()) } else { Err(Failure(format!("helm {}: {}", arguments.join(" "), text()))) }
-    };
-    let chart = chart.to_str().ok_or("the path is not UTF-8")?;
-    helm(&["install", "elastic-training", chart, "--namespace", NAMESPACE, "--create-namespace"])?;
+    helm(&world, &["install", "elastic-training", &chart(), "--namespace", NAMESPACE, "--create-namespace"])?;
     operator_pods(&world, 2).await?;
-    helm(&["uninstall", "elastic-training", "--namespace", NAMESPACE, "--wait"])?;
+    helm(&world, &["uninstall", "elastic-training", "--namespace", NAMESPACE, "--wait"])?;
     world.cluster.kubectl(&["delete", "namespace", NAMESPACE, "--wait", "--timeout=60s"])?;
     Ok(())
 }
@@ -97,11 +115,43 @@ pub(crate) async fn the_rights_suffice(world: Arc<World>) -> Outcome {
     world.cluster.kubectl(&["-n", &namespace, "patch", "elasticjob", "pytorch-demo", "--type=merge", "-p", more])?;
     world.workers("pytorch-demo", 4).await?;
 
-    let page = get(operator.address, "/metrics").await?;
-    ensure!(page.contains("eto_api_requests_total"), "no requests are counted: {page}");
-    let refused: Vec<&str> = page.lines().filter(|l| l.contains("code=\"403\"")).collect();
-    ensure!(refused.is_empty(), "the role lacks rights: {refused:#?}");
+    refused_nothing(&operator).await?;
     drop(operator);
     kubectl(&world, "delete --wait --timeout=60s", "operator.yaml")?;
     Ok(())
+}
+
+/// The same where the chart is told to serve one namespace: its rights are there, and of the cluster it only reads nodes
+/// and volumes.
+pub(crate) async fn the_rights_in_one_namespace_suffice(world: Arc<World>) -> Outcome {
+    let (own, name) = (format!("{}-system", world.namespace), "one-namespace");
+    for namespace in [&own, &world.namespace] {
+        world.make_namespace(namespace).await?;
+    }
+    let served = format!("settings.kubernetes.namespace={}", world.namespace);
+    let called = format!("fullnameOverride={name}");
+    let text = helm(&world, &["template", "t", &chart(), "--namespace", &own, "--set", &served, "--set", &called])?;
+    let rights = in_manifests(&text)?;
+    let kubeconfig = grant_all(&world.cluster, &world.directory, &rights, &own, name)?;
+    let whole = world.cluster.kubectl(&[
+        "auth",
+        "can-i",
+        "list",
+        "pods",
+        "-A",
+        &format!("--kubeconfig={}", kubeconfig.display()),
+    ]);
+    ensure!(whole.is_err(), "it may list the pods of all namespaces: {whole:?}");
+
+    let mut setup = world.setup(&[("ETO_LEADER_NAMESPACE", &own), ("ETO_LEADER_NAME", name)]);
+    setup.kubeconfig = kubeconfig;
+    let operator = Operator::start(&setup).await?;
+    world.apply(ends::JOB).await?;
+    world.exactly("job", 3).await?;
+    world.patch("job", json!({"spec": {"replicas": 4, "ttlSecondsAfterFinished": 1}})).await?;
+    let pods = world.exactly("job", 4).await?;
+    ends::finish(&world, &pods, "0", "Succeeded", 0).await?;
+    wait::until(&world.jobs(), "", SOON, |jobs| jobs.is_empty().then_some(()).ok_or("the job is still there".into()))
+        .await?;
+    refused_nothing(&operator).await
 }

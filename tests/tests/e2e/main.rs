@@ -73,6 +73,7 @@ fn main() -> ExitCode {
         bad_input::a_wrong_policy_file_holds_its_jobs,
         refusals::contradictions_are_refused_with_their_reason,
         refusals::changes_are_held_to_the_rules,
+        install::the_rights_in_one_namespace_suffice,
     ];
     // These watch all namespaces or change what all share.
     all.extend(alone(cases![

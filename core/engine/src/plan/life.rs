@@ -1,7 +1,7 @@
 //! The conditions of a job's life, for people. Messages say nothing that changes while the facts stay, so that a
 //! status is not written for its words.
 
-use super::budget::idle_from;
+use super::budget::{gone_from, idle_from};
 use super::step::Step;
 use crate::conditions::{merge, new};
 use crate::contract::WorkerPhase;
@@ -28,6 +28,7 @@ impl Step<'_> {
         }
         merge(&mut self.state.conditions, all);
         self.looks.extend(idle_from(&self.state));
+        self.looks.extend(self.pods.iter().filter_map(|p| gone_from(p)).filter(|at| *at > now).min());
     }
 
     pub(super) fn set_end_condition(&mut self, phase: Phase, reason: Why, message: String) {

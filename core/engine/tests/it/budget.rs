@@ -46,6 +46,34 @@ fn a_job_that_does_not_train_for_long_keeps_nobody_from_draining() {
 }
 
 #[test]
+fn a_worker_that_stays_unready_keeps_the_others_from_no_drain_and_a_new_one_does() {
+    for (min, size, before, after) in [(3, 4, 3, 2), (3, 3, 2, 1), (1, 1, 0, 0), (2, 9, 2, 2)] {
+        let spec = job(min, size, 9);
+        let state = running(&spec, size);
+        let mut all = pods(size);
+        let last = all.len() - 1;
+        (all[last].ready, all[last].ready_changed) = (Readiness::NotReady, Some(NOW));
+        let at = |seconds: u64| budget(&spec, &state, &all, NOW.plus(Duration::from_secs(seconds)));
+        assert_eq!((at(119), at(120)), (Some(before), Some(after)), "{min} {size}");
+        // What the API server makes of it: healthy pods beyond the number may go.
+        let healthy = size - 1;
+        assert_eq!(healthy.saturating_sub(after), 1.max(healthy.saturating_sub(min)).min(healthy), "{min} {size}");
+        let seen = plan(&spec, &state, &all, &PlanFacts::default(), NOW);
+        assert!(seen.next_look.is_some_and(|at| at <= NOW.plus(Duration::from_secs(120))), "and it is looked at then");
+        // Its replacement has just been made: nobody goes because of it.
+        all[last].ready_changed = None;
+        all[last].created = NOW.plus(Duration::from_secs(60));
+        assert_eq!(budget(&spec, &state, &all, NOW.plus(Duration::from_secs(120))), Some(before));
+        all[last].deleting = Some(NOW);
+        assert_eq!(
+            budget(&spec, &state, &all, NOW.plus(Duration::from_secs(900))),
+            Some(before),
+            "nor of one that goes"
+        );
+    }
+}
+
+#[test]
 fn none_is_wanted_by_who_says_so_and_after_the_end() {
     let mut spec = job(1, 3, 5);
     let mut state = running(&spec, 3);

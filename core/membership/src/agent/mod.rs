@@ -383,6 +383,9 @@ impl Agent {
         if self.progress.is_none_or(|p| p.generation != generation) {
             out.push(Command::Report);
         }
-        self.progress = Some(Progress { generation, at_ms: now_ms, ..told });
+        // Another process of this pod waits at the same step for the one that asked for the time.
+        let same = self.progress.filter(|p| (p.generation, p.step) == (generation, told.step));
+        let next_ms = told.next_ms.or(same.and_then(|p| p.next_ms));
+        self.progress = Some(Progress { generation, next_ms, at_ms: now_ms, ..told });
     }
 }

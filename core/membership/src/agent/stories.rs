@@ -173,6 +173,20 @@ fn sigterm_of_the_pod_stops_with_its_own_grace_and_ends() {
 }
 
 #[test]
+fn the_time_asked_for_stands_until_a_later_step() {
+    let mut a = running(4);
+    let mut tell = |step, next_ms| {
+        a.step(Event::ProgressTold(Progress { step, next_ms, ..Progress::default() }), 8);
+        a.report().progress.and_then(|p| p.next_ms)
+    };
+    assert_eq!(tell(11, None), None);
+    assert_eq!(tell(12, Some(90_000)), Some(90_000));
+    assert_eq!(tell(12, None), Some(90_000), "another process of the pod, which waits for the first");
+    assert_eq!(tell(12, Some(0)), Some(0), "taken back");
+    assert_eq!((tell(12, Some(90_000)), tell(13, None)), (Some(90_000), None));
+}
+
+#[test]
 fn a_checkpoint_is_told_or_an_exit_code_143_of_the_script_after_it_was_asked() {
     let mut a = running(4);
     assert_eq!(

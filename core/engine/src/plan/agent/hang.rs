@@ -20,6 +20,9 @@ const HANG_TIMEOUT_MIN: Duration = Duration::from_secs(30);
 const START_FACTOR: u32 = 3;
 const START_TIMEOUT_MIN: Duration = Duration::from_secs(900);
 
+/// The longest time that a script may ask for until its next report.
+const NEXT_MAX: Duration = Duration::from_secs(24 * 3600);
+
 /// The last progress that the members of a round were seen to make, and when that was seen. It is not durable: an
 /// operator that starts waits anew, which delays the detection of a hang and never hastens it.
 ///
@@ -34,6 +37,8 @@ pub struct ProgressSeen {
     step: u64,
     /// Some of it was made in this round. If not, the first of it is waited for.
     told: bool,
+    /// The longest time, in milliseconds, that one of those who tell asks for until its next report; 0 = none does.
+    next_ms: u64,
     /// When it was seen to change, by the operator's clock.
     since: Time,
 }
@@ -65,13 +70,16 @@ impl ProgressSeen {
         };
         let mark = records.iter().fold(0, |sum: u64, r| sum.wrapping_add(last(r)));
         let step = records.iter().filter_map(|r| r.report.progress).map(|p| p.step).max().unwrap_or(0);
+        let next = |r: &MemberRecord| r.report.progress.filter(|p| p.generation == generation)?.next_ms;
+        let next_ms = records.iter().filter_map(|r| next(r)).max().unwrap_or(0).min(millis(NEXT_MAX));
         let same = before.filter(|b| (b.generation, b.mark, b.told) == (generation, mark, told));
-        Some(ProgressSeen { generation, mark, step, told, since: same.map_or(now, |b| b.since) })
+        Some(ProgressSeen { generation, mark, step, told, next_ms, since: same.map_or(now, |b| b.since) })
     }
 
-    /// Whether one look after another found nothing new but progress in the same round: a plan would find nothing to do.
+    /// Whether one look after another found nothing new but progress in the same round, with the same patience: a plan
+    /// would find nothing to do.
     pub fn goes_on(before: Option<Self>, after: Option<Self>) -> bool {
-        let of = |seen: Self| (seen.generation, seen.told);
+        let of = |seen: Self| (seen.generation, seen.told, seen.next_ms);
         before.map(of) == after.map(of)
     }
 }
@@ -134,7 +142,7 @@ impl<'a> Step<'a> {
         let seen = self.facts.progress.filter(|p| p.generation == generation && order == RoundOrder::Run)?;
         let began = self.round()?.running_since?;
         let start = self.job.elasticity.hang_start_timeout.unwrap_or((hang * START_FACTOR).max(START_TIMEOUT_MIN));
-        let timeout = if seen.told { hang } else { start.max(hang) };
+        let timeout = if seen.told { hang.max(Duration::from_millis(seen.next_ms)) } else { start.max(hang) };
         let until = seen.since.max(began).plus(timeout);
         if self.now < until {
             self.looks.push(until);

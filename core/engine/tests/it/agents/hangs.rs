@@ -104,6 +104,36 @@ fn the_same_step_told_again_and_a_checkpoint_are_signs_of_life() {
 }
 
 #[test]
+fn a_script_says_how_long_its_next_report_may_take() {
+    let mut world = watched();
+    world.train(5, 1);
+    world.progress_until_next(1, 6, Some(600_000));
+    world.go(595);
+    assert_eq!((world.generation(), world.state.failures), (1, 0), "an evaluation of one worker, say");
+    let look = world.plan(&world.state).next_look.unwrap();
+    assert!(look.since(world.now) <= secs(10), "the plan is to be asked when the time has come");
+    // With its next report the timeout is the job's again.
+    world.progress_until_next(1, 7, None);
+    world.go(58);
+    assert_eq!(world.generation(), 1);
+    world.go(5);
+    assert_eq!((world.generation(), world.state.failures), (2, 1));
+    // What it asked for has passed. A shorter time than the job's changes nothing.
+    let mut world = watched();
+    world.progress_until_next(1, 1, Some(10_000));
+    world.go(58);
+    assert_eq!(world.generation(), 1);
+    world.progress_until_next(1, 2, Some(120_000));
+    world.go(125);
+    assert!(world.why().contains("no progress for 120 s, the last at step 2"), "{}", world.why());
+    // Nobody is waited for without end.
+    let mut world = watched();
+    world.progress_until_next(1, 1, Some(u64::MAX));
+    world.go(24 * 3600 + 5);
+    assert_eq!((world.generation(), world.state.failures), (2, 1));
+}
+
+#[test]
 fn an_operator_that_starts_again_waits_anew() {
     let mut world = watched();
     world.train(5, 1);

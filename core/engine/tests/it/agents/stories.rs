@@ -159,10 +159,15 @@ impl AgentWorld {
     }
 
     pub(crate) fn progress(&mut self, at: usize, step: u64) {
+        self.progress_until_next(at, step, None);
+    }
+
+    /// So does the time that may pass until the next report, in milliseconds.
+    pub(crate) fn progress_until_next(&mut self, at: usize, step: u64, next_ms: Option<u64>) {
         let now = self.now.0;
         let Some(uid) = self.pick(at).map(|p| p.uid.clone()) else { return };
         if let Some(container) = self.containers.get_mut(&uid) {
-            let told = Progress { step, ..Progress::default() };
+            let told = Progress { step, next_ms, ..Progress::default() };
             container.agent.step(eto_membership::agent::Event::ProgressTold(told), now);
         }
     }
