@@ -144,8 +144,7 @@ fn job(random: &mut Random, calm: bool) -> JobSpec {
         1 => RestartPolicy::ExitCode,
         _ => RestartPolicy::OnFailure,
     };
-    let frameworks =
-        [Framework::PyTorch, Framework::PyTorch, Framework::Jax, Framework::TensorFlow, Framework::Custom];
+    let frameworks = [Framework::PyTorch, Framework::PyTorch, Framework::Jax, Framework::TensorFlow, Framework::Custom];
     JobSpec {
         key: JobKey { namespace: "team".into(), name: "sim".into() },
         uid: "job-uid".into(),
