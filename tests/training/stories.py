@@ -71,6 +71,9 @@ def deaf_to_sigterm(t):
         raise Failed(f"{lost} steps were lost; {deaf} are still there, or not: {t.trainers()}")
     t.settled(3)
     os.remove(os.path.join(t.folder, "deaf"))
+    t.resumes(2, t.scale(2))  # those who start now listen
+    t.settled(2)
+    t.trained()
 
 
 def drained(t):
@@ -155,7 +158,7 @@ def survives(t, kills, faults, failures):
 # By the name of the framework: the rank that is killed, the faults after it, and the failures of all.
 STORIES = {
     "torch": (0, [pod_deleted, drained], 1),
-    "jax": (0, [deaf_to_sigterm, drained], 2),
+    "jax": (0, [drained, deaf_to_sigterm], 2),
     "tensorflow": (1, [pod_deleted], 1),
 }
 
