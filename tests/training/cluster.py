@@ -91,9 +91,9 @@ class Cluster:
         run(os.path.join(LAB, "image.sh"), name, root, "/usr/bin/elastic-training-operator")
         shutil.rmtree(root)
 
-    def install(self, members=1):
-        """The chart, with so many members of etcd; again for an upgrade."""
-        self.members = members
+    def install(self, members=1, external=None):
+        """The chart, with so many members of etcd, or with one that is not its own (address, Secret); again for an upgrade."""
+        self.members = 0 if external else members
         of = lambda name: (f"{name}.tag=dev", f"{name}.pullPolicy=Never")
         values = ["image.repository=localhost/eto-operator", *of("image"), "gateway.enabled=true",
                   "gateway.agentImage.repository=localhost/eto-agent", *of("gateway.agentImage"),
@@ -106,6 +106,9 @@ class Cluster:
                   # Where images of the nodes may be asked for their commands (registry.py).
                   f"settings.images.mirrors=localhost={REGISTRY}", f"settings.images.plain-http={REGISTRY}",
                   "images.pullSecrets=true"]
+        if external:
+            address, secret = external
+            values += [f"gateway.etcd.external.endpoints={{{address}}}", f"gateway.etcd.external.secretName={secret}"]
         if members > 1:
             values += ["gateway.etcd.persistence.enabled=true", "gateway.etcd.persistence.storageClass=etcd"]
             self.volumes(members)

@@ -16,6 +16,7 @@ import traceback
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import crashes  # noqa: E402
 import native  # noqa: E402
+import own_etcd  # noqa: E402
 import registry  # noqa: E402
 import rounds  # noqa: E402
 import shapes  # noqa: E402
@@ -26,6 +27,7 @@ from job import Plain  # noqa: E402
 CASES = [*rounds.CASES, registry.image_command, registry.first_try, shapes.several_processes_in_a_worker,
          shapes.parameter_servers, crashes.killed_at_each_step_of_a_resize, stories.real_frameworks,
          native.native, *rounds.LAST]
+CASES.insert(CASES.index(rounds.etcd_becomes_three), own_etcd.etcd_of_ones_own)
 if os.environ.get("TENSORFLOW"):
     CASES.insert(CASES.index(stories.real_frameworks) + 1, stories.tensorflow_too)
 
