@@ -130,7 +130,8 @@ pub(crate) async fn the_rights_in_one_namespace_suffice(world: Arc<World>) -> Ou
     }
     let served = format!("settings.kubernetes.namespace={}", world.namespace);
     let called = format!("fullnameOverride={name}");
-    let text = helm(&world, &["template", "t", &chart(), "--namespace", &own, "--set", &served, "--set", &called])?;
+    let of = ["template", "t", &chart(), "--kube-version", "1.29", "--namespace", &own];
+    let text = helm(&world, &[&of[..], &["--set", &served, "--set", &called]].concat())?;
     let rights = in_manifests(&text)?;
     let kubeconfig = grant_all(&world.cluster, &world.directory, &rights, &own, name)?;
     let whole = world.cluster.kubectl(&[
@@ -143,7 +144,12 @@ pub(crate) async fn the_rights_in_one_namespace_suffice(world: Arc<World>) -> Ou
     ]);
     ensure!(whole.is_err(), "it may list the pods of all namespaces: {whole:?}");
 
-    let mut setup = world.setup(&[("ETO_LEADER_NAMESPACE", &own), ("ETO_LEADER_NAME", name)]);
+    ensure!(text.contains("watch-all-pods = false"), "the chart's settings are not for one namespace: {text}");
+    let mut setup = world.setup(&[
+        ("ETO_LEADER_NAMESPACE", &own),
+        ("ETO_LEADER_NAME", name),
+        ("ETO_KUBERNETES_WATCH_ALL_PODS", "false"),
+    ]);
     setup.kubeconfig = kubeconfig;
     let operator = Operator::start(&setup).await?;
     world.apply(ends::JOB).await?;
