@@ -44,8 +44,9 @@ bench: policies ## microbenchmarks and the scale run
 	@tools/setup.sh prometheus protoc
 	$(CARGO) bench --locked -p eto-benches
 
-simulate: ## 10,000 stories of the simulation with faults (docs/simulation.md)
+simulate: ## 10,000 stories of the simulation with faults, and each fault at each step (docs/simulation.md)
 	$(CARGO) run --locked --release -p eto-sim -- --runs 10000
+	$(CARGO) run --locked --release -p eto-sim -- --sweep --runs 10
 
 measure-training: ## medians of resizes and losses on two real nodes, beside torchrun's own (benches/README.md)
 	@tools/setup.sh protoc helm cluster

@@ -5,6 +5,7 @@ use eto_engine::job::RestartScope;
 
 use crate::check::Rule;
 use crate::faults::Fault;
+use crate::story::RECOVERS_IN;
 use crate::world::World;
 
 /// What a fault may do to a job.
@@ -43,7 +44,9 @@ const ALL: [(Fault, Price); 20] = [
     (Fault::KillOperator, Price::Nothing),
 ];
 
-const RECOVERS_IN: u64 = 1_800_000;
+/// What a fault or a change did is over after this, and what follows from it has begun, in milliseconds: a silent node is
+/// noticed, and is back.
+pub(crate) const FOLLOWS_IN: u64 = 125_000;
 
 /// What is compared before and after.
 struct Books {
@@ -64,7 +67,7 @@ impl World {
                 continue;
             }
             // What the fault did is over, and what followed from it.
-            self.run_until(self.now + 125_000);
+            self.run_until(self.now + FOLLOWS_IN);
             if !self.settles(RECOVERS_IN) {
                 break;
             }

@@ -7,7 +7,7 @@ use crate::training::Process;
 use crate::world::{What, World};
 
 /// A fault.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Fault {
     /// A training process ends with this code.
     Exit(i32),

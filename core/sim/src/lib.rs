@@ -22,23 +22,35 @@ mod random;
 mod replica;
 mod scenario;
 mod story;
+mod sweep;
 mod training;
 mod world;
 
 pub use check::{Rule, Violation};
 pub use defects::Defect;
+pub use sweep::{Change, Point};
 
 /// What became of one run.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outcome {
     /// The seed that it came from.
     pub seed: u64,
+    /// Where the fault struck, in a sweep.
+    pub point: Option<Point>,
     /// A rule that was broken; the run ends there.
     pub violation: Option<Violation>,
     /// What happened last, oldest first; empty unless it was asked for.
     pub trace: Vec<String>,
     /// What there was of it.
     pub counts: Counts,
+}
+
+impl Outcome {
+    /// The command that tells it again.
+    pub fn replay(&self) -> String {
+        let point = self.point.map(|p| format!(" --point '{p}'")).unwrap_or_default();
+        format!("cargo run -p eto-sim -- --seed {}{point} --trace", self.seed)
+    }
 }
 
 /// How much there was in a run.
@@ -70,5 +82,19 @@ pub fn run_with(defect: Option<Defect>, seed: u64, trace: usize) -> Outcome {
     let mut world = world::World::new(seed, trace);
     world.defect = defect;
     world.tell_story();
-    world.outcome(seed)
+    world.outcome(seed, None)
+}
+
+/// The job and cluster of a seed, with one fault at this point; `None` where the transaction has fewer steps, or does not
+/// take place with this job.
+pub fn run_at(seed: u64, point: Point, trace: usize) -> Option<Outcome> {
+    let mut world = world::World::new_calm(seed, trace);
+    let reached = world.tell_sweep(point);
+    let outcome = world.outcome(seed, Some(point));
+    (reached || outcome.violation.is_some()).then_some(outcome)
+}
+
+/// [`run_at`] before each step from this point on, until there is none.
+pub fn sweep(seed: u64, from: Point) -> impl Iterator<Item = Outcome> {
+    std::iter::successors(Some(from), |point| Some(point.next())).map_while(move |point| run_at(seed, point, 0))
 }

@@ -70,8 +70,7 @@ pub(crate) struct Scenario {
 }
 
 impl Scenario {
-    pub(crate) fn draw(random: &mut Random) -> Self {
-        let calm = random.percent(40);
+    pub(crate) fn draw(random: &mut Random, calm: bool) -> Self {
         let mut job = job(random, calm);
         let native = job.framework == Framework::PyTorch && job.legal == LegalSizes::Any && random.percent(30);
         if native {

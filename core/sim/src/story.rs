@@ -9,14 +9,19 @@ use crate::world::{What, World};
 
 /// When faults have ceased, all has to be well after this, in milliseconds: the longest back-off, a start that takes
 /// its whole deadline, and pods that are given up on a node that was lost.
-const RECOVERS_IN: u64 = 1_800_000;
+pub(crate) const RECOVERS_IN: u64 = 1_800_000;
 
 impl World {
-    pub(crate) fn tell_story(&mut self) {
+    /// Cluster and operator come up.
+    pub(crate) fn set_out(&mut self) {
         for what in [What::Schedule, What::Sweep, What::Start { at: 0 }] {
             self.after(1, what);
         }
         self.after(3_000, What::Start { at: 1 });
+    }
+
+    pub(crate) fn tell_story(&mut self) {
+        self.set_out();
         if self.scenario.calm {
             self.tell_calm();
         } else {
@@ -48,7 +53,7 @@ impl World {
         self.run_until(self.now + rest);
     }
 
-    fn end_well(&mut self) {
+    pub(crate) fn end_well(&mut self) {
         self.mend_all();
         if !self.settles(RECOVERS_IN) && !self.is_broken() {
             let why = self.why_unsettled().unwrap_or_default();

@@ -18,6 +18,7 @@ use crate::nodes::Node;
 use crate::random::Random;
 use crate::replica::{News, Replica};
 use crate::scenario::Scenario;
+use crate::sweep::{Ambush, Point};
 use crate::training::Training;
 use crate::{Counts, Outcome};
 
@@ -174,6 +175,8 @@ pub(crate) struct World {
     pub(crate) defect: Option<Defect>,
     /// Faults strike.
     pub(crate) storm: bool,
+    /// A fault that waits for a step of a transaction.
+    pub(crate) ambush: Option<Ambush>,
     violation: Option<Violation>,
     lives: u64,
     trace: VecDeque<String>,
@@ -186,7 +189,17 @@ pub(crate) const BEGIN: u64 = 1_800_000_000_000;
 impl World {
     pub(crate) fn new(seed: u64, keep: usize) -> Self {
         let mut random = Random::new(seed);
-        let scenario = Scenario::draw(&mut random);
+        let calm = random.percent(40);
+        Self::of(Scenario::draw(&mut random, calm), random, keep)
+    }
+
+    /// One of which no fault but those that are made to strike disturbs the course.
+    pub(crate) fn new_calm(seed: u64, keep: usize) -> Self {
+        let mut random = Random::new(seed);
+        Self::of(Scenario::draw(&mut random, true), random, keep)
+    }
+
+    fn of(scenario: Scenario, mut random: Random, keep: usize) -> Self {
         let nodes = Node::draw(&scenario, &mut random);
         let job = scenario.job.clone();
         let skews = scenario.skews;
@@ -207,6 +220,7 @@ impl World {
             counts: Counts::default(),
             defect: None,
             storm: false,
+            ambush: None,
             violation: None,
             lives: 0,
             trace: VecDeque::new(),
@@ -234,6 +248,7 @@ impl World {
         let Some(entry) = self.queue.pop() else { return false };
         self.now = self.now.max(entry.at);
         self.counts.events += 1;
+        self.spring(&entry.what);
         self.happen(entry.what);
         self.violation.is_none()
     }
@@ -302,8 +317,8 @@ impl World {
         self.violation.is_some()
     }
 
-    pub(crate) fn outcome(self, seed: u64) -> Outcome {
+    pub(crate) fn outcome(self, seed: u64, point: Option<Point>) -> Outcome {
         let counts = Counts { virtual_ms: self.now - BEGIN, ..self.counts };
-        Outcome { seed, violation: self.violation, trace: self.trace.into(), counts }
+        Outcome { seed, point, violation: self.violation, trace: self.trace.into(), counts }
     }
 }

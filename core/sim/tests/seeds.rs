@@ -8,8 +8,7 @@ fn all_hold(seeds: std::ops::Range<u64>) -> Vec<Outcome> {
     for outcome in &outcomes {
         if let Some(violation) = &outcome.violation {
             let end = run(outcome.seed, 40).trace.join("\n");
-            let replay = format!("cargo run -p eto-sim -- --seed {} --trace", outcome.seed);
-            panic!("{end}\nseed {}: {violation}\nreplay: {replay}", outcome.seed);
+            panic!("{end}\nseed {}: {violation}\nreplay: {}", outcome.seed, outcome.replay());
         }
     }
     outcomes
